@@ -91,6 +91,7 @@ def test_errors_share_one_root() -> None:
     assert {kind.__name__ for kind in kinds if kind.exit_code == 2} == {
         "UserError",
         "ConfigError",
+        "MissingMetricError",
         "DataError",
         "RecipeError",
         "RunError",

@@ -3,6 +3,7 @@
     ClewError                 the root: catch this to catch all of them
     ├── UserError             a mistake that the user can correct: one line, exit code 2
     │   ├── ConfigError       a setting; the message names file, line, key and allowed values
+    │   │   └── MissingMetricError   a metric in the settings that validations do not have
     │   ├── DataError         an input file, a table or a dataset
     │   ├── RecipeError       a recipe that cannot be found or loaded, or breaks the contract
     │   ├── RunError          a run folder that is missing, in use or incomplete
@@ -20,13 +21,16 @@ A message says in one line what was given, what is allowed and what to do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class ClewError(Exception):
     """Root of the tree. `exit_code` is the exit code of the command line."""
 
     exit_code = 1
+    facts: Mapping[str, Any] = {}
+    """What the end record of a run holds in addition to the message."""
 
 
 class UserError(ClewError):
@@ -40,6 +44,20 @@ class UserError(ClewError):
 
 class ConfigError(UserError):
     """A setting is unknown, missing or out of range."""
+
+
+class MissingMetricError(ConfigError):
+    """The settings name a metric that validations do not have.
+
+    Args:
+        message: What was given and what is allowed.
+        metric: The metric in the settings.
+        metrics: The metrics of the validations.
+    """
+
+    def __init__(self, message: str, metric: str = "", metrics: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.facts = {"metric": metric, "metrics": list(metrics)}
 
 
 class DataError(UserError):
@@ -97,6 +115,15 @@ class LeaseError(StoppedError):
     """This process lost its lease because it did not renew it in time. Another process does the work now."""
 
 
+_USER_ERRORS = (ConfigError, MissingMetricError, DataError, RecipeError, RunError, UserError)
+
+
+def end_record(error: BaseException) -> dict[str, Any]:
+    """Return the fields of the last record of a run that describe the error that ended it."""
+    facts = error.facts if isinstance(error, ClewError) else {}
+    return {"message": str(error) or type(error).__name__, "error": type(error).__name__, **facts}
+
+
 def error_from_process(process: str, kind: str, message: str) -> ClewError:
     """Return the error to raise for an error in another process, of which only the name and the text arrived.
 
@@ -108,7 +135,7 @@ def error_from_process(process: str, kind: str, message: str) -> ClewError:
     Returns:
         A mistake of the user's unchanged; anything else as a `WorkerError`.
     """
-    classes = {kind.__name__: kind for kind in (ConfigError, DataError, RecipeError, RunError, UserError)}
+    classes = {kind.__name__: kind for kind in _USER_ERRORS}
     classes["RecipeCodeError"] = RecipeError
     if kind in classes:
         return classes[kind](message)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 Figure: TypeAlias = dict[str, Any]
 
-# Okabe and Ito's palette: people with any kind of colour vision can tell the colours apart.
+# Okabe and Ito's palette: people with any kind of colour vision can distinguish the colours.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
 
 _LEGEND_BELOW = {"xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}

@@ -27,7 +27,7 @@ from clew.tuning.config import TuneConfig
 
 _YAML = (".yaml", ".yml")
 SECTIONS = ("prepare", "train", "tune")
-"""Clew's own, beside those of a recipe."""
+"""Sections of clew, in addition to those of a recipe."""
 _schemas: dict[type[Recipe], type[Section]] = {}
 """Those made before: each takes some ten milliseconds, and a study asks for it with every trial."""
 
@@ -62,7 +62,7 @@ def load_settings(name: str, settings: Sequence[str] = ()) -> Settings:
 
 
 def settings_from_document(document: Document, settings: Sequence[str] = ()) -> Settings:
-    """From settings already read; `recipe` must be among them."""
+    """Settings from a document that was read; it must contain `recipe`."""
     if not isinstance(document.data.get("recipe"), str):
         raise ConfigError(f"{document.source}: needs a line `recipe: NAME` (`clew config show tracking` shows one)")
     base = Path(document.source).parent if document.source.endswith(_YAML) else None
@@ -71,11 +71,13 @@ def settings_from_document(document: Document, settings: Sequence[str] = ()) -> 
     full = with_overrides(with_defaults(document, _defaults(recipe)), settings)
     explicit = with_overrides(with_defaults(document, recipe.defaults), settings).data
     checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source), explicit)
-    own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
+    sections = {name: getattr(checked, name) for name in recipe.Config.model_fields}
     values = cast(Any, checked)
     data = to_data(checked)
-    ordered = {name: data[name] for name in ("recipe", *own, *SECTIONS) if name != "tune" or data[name] is not None}
-    return Settings(recipe(recipe.Config(**own)), values.prepare, values.train, values.tune, ordered)
+    ordered = {
+        name: data[name] for name in ("recipe", *sections, *SECTIONS) if name != "tune" or data[name] is not None
+    }
+    return Settings(recipe(recipe.Config(**sections)), values.prepare, values.train, values.tune, ordered)
 
 
 def settings_schema(recipe: type[Recipe]) -> type[Section]:

@@ -19,7 +19,9 @@ from clew.client.agent_messages import AgentRegistration, Poll, PollAnswer
 from clew.client.job import HeldJob, Job, JobOrder, JobResult, Resources, Slots, Submission, remaining_slots
 from clew.server.accounts.caller import Caller
 from clew.server.accounts.users import add_user
+from clew.server.api.overview import overview as api_overview
 from clew.server.config import ServiceConfig
+from clew.server.dashboard import overview
 from clew.server.database import tables
 from clew.server.database.writer import Transaction
 from clew.server.jobs import actions, agents, queue
@@ -352,3 +354,17 @@ def test_every_attempt_has_its_own_token(service: Service, ada: Caller) -> None:
     with service.database.read() as connection:
         live = sa.select(sa.func.count()).where(tables.tokens.c.job == job, tables.tokens.c.revoked.is_(None))
         assert connection.scalar(live) == 1
+
+
+@pytest.mark.parametrize(("silence", "alive"), [(queue.AGENT_TIMEOUT - 10, True), (queue.AGENT_TIMEOUT + 10, False)])
+def test_api_dashboard_and_queue_agree_on_agents_that_are_gone(
+    service: Service, ada: Caller, silence: float, alive: bool
+) -> None:
+    number, contact = agent(service, ada), time.time() - silence
+    execute(service, tables.agents.update().where(tables.agents.c.id == number).values(seen=contact))
+    with service.database.read() as connection:
+        listed = agents.list_agents(connection, ada)
+        page = overview.gather(connection, ada)["agents"]
+    summary = api_overview(service, ada).agents
+    assert [each.alive for each in listed] == [each["alive"] for each in page] == [alive]
+    assert [each.alive for each in summary] == [alive]

@@ -146,13 +146,13 @@ class FlatForward(nn.Module):
 
     def forward(self, *tensors: Tensor) -> dict[str, Tensor]:
         parts: dict[str, dict[str, Tensor]] = {}
-        for given, tensor in zip(self._inputs, tensors, strict=True):
-            scaled = tensor if given.scale is None else given.scale.apply(tensor)
-            if given.part == "padded" and given.scale is not None:
-                mask = tensors[next(n for n, each in enumerate(self._inputs) if each.name == f"{given.column}_mask")]
-                kept = mask.view(*mask.shape, *[1] * (scaled.ndim - 2))
-                scaled = torch.where(kept, scaled, torch.full_like(scaled, given.fill))
-            parts.setdefault(given.column, {})[given.part] = scaled
+        for item, tensor in zip(self._inputs, tensors, strict=True):
+            scaled = tensor if item.scale is None else item.scale.apply(tensor)
+            if item.part == "padded" and item.scale is not None:
+                mask = tensors[next(n for n, each in enumerate(self._inputs) if each.name == f"{item.column}_mask")]
+                real_items = mask.view(*mask.shape, *[1] * (scaled.ndim - 2))
+                scaled = torch.where(real_items, scaled, torch.full_like(scaled, item.fill))
+            parts.setdefault(item.column, {})[item.part] = scaled
         batch = Batch(_size(parts), {name: _column(each) for name, each in parts.items()})
         return dict(outputs_by_name(self._recipe.forward(self.model, batch)))
 

@@ -1,6 +1,6 @@
 """The process that supervises a job: it starts the job once, enforces its limits and records how it ended.
 
-A supervisor needs no other process: whoever started it may die and come back. `python -m clew.jobs.supervisor FOLDER`
+A supervisor needs no other process: the process that started it may end. `python -m clew.jobs.supervisor FOLDER`
 runs what `process.json` in the folder says. Its own name goes to `supervisor`, the end to `end.json`, the job's output
 to `log.txt`. Commands in the background, jobs of agents and jobs of batch systems use it. Jobs of the warm server are
 forked, so they have a supervisor of their own (`clew.jobs.launchers.warm_server`) that writes the same files.

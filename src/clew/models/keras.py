@@ -1,8 +1,8 @@
-"""Keras models as torch modules. Keras computes, on its torch backend; parameters and buffers are torch's own.
+"""Keras models as torch modules. Keras computes, on its torch backend; parameters and buffers belong to torch.
 
-A Keras layer names its variables by numbers that depend on what was built before it, and keeps statistics as variables
-that a forward pass assigns to. Here every weight is a parameter, every statistic a buffer, named by its place, so that
-strategies, checkpoints and optimisers see a torch module like any other.
+Keras numbers the names of variables in the order in which layers were built, and a forward pass assigns statistics to
+variables. Here every weight is a parameter and every statistic a buffer, named by its position in the model. So
+strategies, checkpoints and optimisers see a normal torch module.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from torch import Tensor, nn
 from clew.errors import ConfigError, RecipeError
 
 BatchMoments = Callable[[Tensor, list[int], float], tuple[Tensor, Tensor, Tensor]]
-"""Mean, variance and count over dimensions of all ranks' values, from this rank's values and their number."""
+"""Returns mean, variance and count over some dimensions and all ranks, from this rank's values and their number."""
 
 
 def load_keras() -> Any:
-    """The package, on its torch backend.
+    """Import Keras with its torch backend.
 
     Raises:
-        ConfigError: it is not installed, or was loaded with another backend.
+        ConfigError: Keras is not installed, or was loaded with another backend.
     """
     if "keras" not in sys.modules:
         os.environ["KERAS_BACKEND"] = "torch"
@@ -46,10 +46,10 @@ def load_keras() -> Any:
 
 
 def read_keras(path: Path) -> Any:
-    """The Keras model in a `.keras` or `.h5` file, or a fresh one of the architecture in a JSON file.
+    """Read the Keras model in a `.keras` or `.h5` file, or build a new one from the architecture in a JSON file.
 
     Raises:
-        ConfigError: the file is missing, or Keras cannot read it.
+        ConfigError: The file is missing, or Keras cannot read it.
     """
     keras = load_keras()
     if not path.is_file():
@@ -59,15 +59,15 @@ def read_keras(path: Path) -> Any:
             if path.suffix == ".json":
                 return keras.models.model_from_json(path.read_text())
             return keras.models.load_model(path, compile=False)
-    except Exception as error:  # Keras raises many kinds
+    except Exception as error:  # Keras raises many types
         raise ConfigError(f"{path}: Keras cannot read it: {_first_line(error)}") from error
 
 
 def to_bytes(model: Any) -> bytes:
-    """A Keras model as the bytes of a `.keras` file.
+    """Return a Keras model as the bytes of a `.keras` file.
 
     Raises:
-        RecipeError: it cannot be saved.
+        RecipeError: It cannot be saved.
     """
     load_keras()
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def to_bytes(model: Any) -> bytes:
 
 
 def from_bytes(content: bytes) -> Any:
-    """What was packed."""
+    """Return the Keras model that `to_bytes` has saved."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(content)
@@ -89,27 +89,32 @@ def from_bytes(content: bytes) -> Any:
 
 
 def to_module(model: Any, *, penalties: str = "refuse") -> nn.Module:
-    """A Keras model as a torch module with the same weights: a chain of its layers where it is one, so that it can be
-    cut into stages and shards. `penalties`: what to do about regularizers and constraints, which clew does not apply.
+    """Return a Keras model as a torch module with the same weights.
+
+    A model that is a chain of layers becomes a sequence of modules, so that it can be split into stages and shards.
+
+    Args:
+        model: The Keras model.
+        penalties: "refuse" or "ignore" regularizers and constraints, which clew does not apply.
 
     Raises:
-        ConfigError: it has penalties, or its weights are not there yet.
+        ConfigError: It has penalties, or its weights do not exist yet.
     """
     check_supported(model, penalties=penalties)
     for layer in _all_layers(model):
         if getattr(layer, "synchronized", False):
-            layer.synchronized = False  # what train.buffers says; Keras has none of its own on torch
+            layer.synchronized = False  # train.buffers decides; Keras cannot synchronise on torch
     layers = _chain(model)
-    made = KerasChain(model, layers) if layers else KerasModule(model)
-    object.__setattr__(made, "source", model)
-    return made
+    module = KerasChain(model, layers) if layers else KerasModule(model)
+    object.__setattr__(module, "source", model)
+    return module
 
 
 def check_supported(model: Any, *, penalties: str = "refuse") -> None:
-    """Whether a Keras model can be adopted.
+    """Check that a Keras model can be used.
 
     Raises:
-        ConfigError: it cannot; why, and what to do.
+        ConfigError: It cannot be used.
     """
     load_keras()
     if not model.built or not model.inputs:
@@ -119,7 +124,7 @@ def check_supported(model: Any, *, penalties: str = "refuse") -> None:
 
 
 def to_keras(module: KerasModule | KerasChain) -> Any:
-    """The Keras model that a module was adopted from, with the module's weights."""
+    """Return the Keras model from which a module was made, with the weights of the module."""
     model = module.source
     parts: list[Any] = list(module) if isinstance(module, KerasChain) else [module]
     values = {id(variable): tensor for part in parts for variable, tensor in part.state()}
@@ -129,7 +134,7 @@ def to_keras(module: KerasModule | KerasChain) -> Any:
 
 
 def gives_probabilities(model: Any) -> bool:
-    """Whether a Keras model's last activation is a softmax or a sigmoid."""
+    """Whether the last activation of a Keras model is a softmax or a sigmoid."""
     keras = load_keras()
     try:
         last = model.layers[-1] if model.layers else model
@@ -139,8 +144,8 @@ def gives_probabilities(model: Any) -> bool:
         return gives_probabilities(last)
     if isinstance(last, keras.layers.Softmax):
         return True
-    known = (keras.activations.softmax, keras.activations.sigmoid)
-    return getattr(last, "activation", None) in known
+    activations = (keras.activations.softmax, keras.activations.sigmoid)
+    return getattr(last, "activation", None) in activations
 
 
 class KerasModule(nn.Module):
@@ -148,29 +153,29 @@ class KerasModule(nn.Module):
 
     layer: Any
     source: Any
-    """The Keras model all of it came from."""
+    """The whole Keras model."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
-        object.__setattr__(self, "layer", layer)  # no submodule: its own names are numbered
-        learned = {id(v) for each in _all_layers(layer) for v in each._trainable_variables}
+        object.__setattr__(self, "layer", layer)  # not a submodule, because its names are numbered
+        trainable = {id(v) for each in _all_layers(layer) for v in each._trainable_variables}
         self._names: list[tuple[Any, str]] = []
-        taken: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for variable in layer.weights:
             name = "".join(c if c.isalnum() else "_" for c in variable.name)
-            taken[name] = taken.get(name, -1) + 1
-            name = f"{name}_{taken[name]}" if taken[name] else name
+            counts[name] = counts.get(name, -1) + 1
+            name = f"{name}_{counts[name]}" if counts[name] else name
             value = variable.value.detach()
-            if id(variable) in learned:
+            if id(variable) in trainable:
                 self.register_parameter(name, nn.Parameter(value, requires_grad=bool(variable.trainable)))
             else:
                 self.register_buffer(name, value.clone())
             self._names.append((variable, name))
-        own = {id(variable) for variable, _ in self._names}
-        self._seeds = [variable for variable in layer.variables if id(variable) not in own]
+        weights = {id(variable) for variable, _ in self._names}
+        self._seeds = [variable for variable in layer.variables if id(variable) not in weights]
 
     def state(self) -> list[tuple[Any, Tensor]]:
-        """Every weight of the layer, and the tensor that stands for it."""
+        """Every variable of the layer, with the tensor that holds its value."""
         return [(variable, getattr(self, name)) for variable, name in self._names]
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -178,7 +183,7 @@ class KerasModule(nn.Module):
         # seeds come from torch's random numbers, which differ from rank to rank and are part of a checkpoint
         seeds = [(v, torch.randint(1 << 30, (2,), dtype=torch.int32)) for v in self._seeds] if self.training else []
         with keras.StatelessScope(state_mapping=state + seeds) as scope:
-            outputs = self._called(*inputs)
+            outputs = self._call(*inputs)
         if self.training:
             with torch.no_grad():
                 for variable, tensor in state:
@@ -188,7 +193,7 @@ class KerasModule(nn.Module):
         return outputs
 
     def use_batch_moments(self, moments: BatchMoments) -> None:
-        """Have every batch normalisation take mean and variance of all ranks' samples, from `moments`."""
+        """Let every batch normalisation use the mean and variance over all ranks, from `moments`."""
         for layer in _all_layers(self.layer):
             if isinstance(layer, load_keras().layers.BatchNormalization):
                 object.__setattr__(layer, "_moments", functools.partial(_moments, layer, moments))
@@ -196,9 +201,9 @@ class KerasModule(nn.Module):
     def extra_repr(self) -> str:
         return f"{type(self.layer).__name__} {self.layer.name}"
 
-    def _called(self, *inputs: Tensor) -> Any:
-        wanted = len(getattr(self.layer, "inputs", None) or [None])
-        if len(inputs) == 2 and wanted == 1:  # a padded tensor, and where there is something
+    def _call(self, *inputs: Tensor) -> Any:
+        inputs_expected = len(getattr(self.layer, "inputs", None) or [None])
+        if len(inputs) == 2 and inputs_expected == 1:  # a padded tensor, and the mask of real items
             outputs = self.layer(inputs[0], mask=inputs[1], training=self.training)
         else:
             outputs = self.layer(inputs[0] if len(inputs) == 1 else list(inputs), training=self.training)
@@ -219,13 +224,13 @@ class KerasChain(nn.Sequential):
     def forward(self, *inputs: Tensor) -> Any:
         value, rest = inputs[0], inputs[1:]
         outputs: Any = value.unsqueeze(-1) if value.ndim == self._rank - 1 else value
-        for link in self:
-            outputs, rest = link(outputs, *rest), ()
+        for layer in self:
+            outputs, rest = layer(outputs, *rest), ()
         return outputs
 
 
 def _chain(model: Any) -> list[Any]:
-    """The layers of a model in which each takes what the one before gives, and nothing else; empty if it is not so."""
+    """The layers of a model in which each takes the output of the previous one only; empty for any other model."""
     keras = load_keras()
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     if len(model.inputs) != 1 or len(model.outputs) != 1 or len({id(layer) for layer in layers}) != len(layers):
@@ -234,16 +239,16 @@ def _chain(model: Any) -> list[Any]:
         return []  # a mask would be lost between stages
     if isinstance(model, keras.Sequential):
         return layers
-    before = model.inputs[0]
+    previous = model.inputs[0]
     for layer in layers:
-        if len(layer._inbound_nodes) != 1 or layer.input is not before:
+        if len(layer._inbound_nodes) != 1 or layer.input is not previous:
             return []
-        before = layer.output
-    return layers if before is model.outputs[0] else []
+        previous = layer.output
+    return layers if previous is model.outputs[0] else []
 
 
 def _moments(layer: Any, moments: BatchMoments, inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Mean and variance of a batch norm's inputs over all ranks."""
+    """Mean and variance of the inputs of a batch normalisation over all ranks."""
     axes = list(layer._reduction_axes)
     count = float(inputs.numel() // inputs.shape[layer.axis])
     if mask is not None:
@@ -269,7 +274,7 @@ def _all_layers(layer: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def seeded_initialisation() -> Iterator[None]:
-    """Initial weights follow torch's seed: Keras draws its seeds from Python's random numbers."""
+    """Let initial weights depend on torch's seed: Keras takes its seeds from Python's random numbers."""
     before = random.getstate()
     random.seed(torch.initial_seed())
     try:
@@ -280,7 +285,7 @@ def seeded_initialisation() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_array_warnings() -> Iterator[None]:
-    """Without the words that NumPy 2 has for Keras 3.15 whenever a variable becomes an array."""
+    """Hide the warning of NumPy 2 that Keras 3.15 causes whenever a variable becomes an array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
         yield

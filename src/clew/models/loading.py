@@ -35,26 +35,26 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def check_is_model(made: Any, origin: str) -> Any:
+def check_is_model(model: Any, origin: str) -> Any:
     """Return what a function made, if it is a model.
 
     Raises:
         RecipeError: It is not a model.
     """
-    if not (is_keras(made) or is_module(made)):
-        raise RecipeError(f"{origin} returned a {type(made).__name__}, not a torch.nn.Module or a Keras model")
-    return made
+    if not (is_keras(model) or is_module(model)):
+        raise RecipeError(f"{origin} returned a {type(model).__name__}, not a torch.nn.Module or a Keras model")
+    return model
 
 
-def load_model(place: str, arguments: Mapping[str, Any], *, penalties: str = "refuse") -> nn.Module:
-    """A fresh model of `file.py:name`, `module:name` or a file with one of the `MODEL_ENDINGS` endings.
+def load_model(reference: str, arguments: Mapping[str, Any], *, penalties: str = "refuse") -> nn.Module:
+    """Return a new model from `file.py:name`, `module:name` or a file with one of the `MODEL_ENDINGS`.
 
     Raises:
-        ConfigError, RecipeError: there is none, or it cannot be made.
+        ConfigError, RecipeError: There is no such model, or it cannot be built.
     """
-    path = Path(place)
+    path = Path(reference)
     if path.suffix in MODEL_ENDINGS and arguments:
-        raise ConfigError(f"model.arguments go to a function that builds a model; {path.name} is a file of one")
+        raise ConfigError(f"model.arguments are for a function that builds a model; {path.name} is a file")
     from clew.models import keras
 
     if path.suffix in KERAS_ENDINGS:
@@ -63,28 +63,28 @@ def load_model(place: str, arguments: Mapping[str, Any], *, penalties: str = "re
         from clew.models.torch_program import TrainableProgram
 
         return TrainableProgram(path)
-    build = load_code(place)
+    build = load_code(reference)
     try:
         with keras.seeded_initialisation():
-            made = build if is_keras(build) or is_module(build) else build(**arguments)
+            model = build if is_keras(build) or is_module(build) else build(**arguments)
     except TypeError as error:
-        raise ConfigError(f"{place} cannot be called with {dict(arguments)}: {error}") from error
-    return as_module(check_is_model(made, place), penalties=penalties, fresh=made is not build)
+        raise ConfigError(f"{reference} cannot be called with {dict(arguments)}: {error}") from error
+    return as_module(check_is_model(model, reference), penalties=penalties, fresh=model is not build)
 
 
-def as_module(given: Any, *, penalties: str = "refuse", fresh: bool = False) -> nn.Module:
-    """A model handed over, as a module of its own."""
-    if is_keras(given):
+def as_module(model: Any, *, penalties: str = "refuse", fresh: bool = False) -> nn.Module:
+    """Return a model that was passed in Python as a module. It is copied unless it is `fresh`."""
+    if is_keras(model):
         from clew.models import keras
 
-        keras.check_supported(given, penalties=penalties)
-        return keras.to_module(given if fresh else keras.from_bytes(keras.to_bytes(given)), penalties=penalties)
-    made: nn.Module = given if fresh else copy.deepcopy(given)
-    return made
+        keras.check_supported(model, penalties=penalties)
+        return keras.to_module(model if fresh else keras.from_bytes(keras.to_bytes(model)), penalties=penalties)
+    module: nn.Module = model if fresh else copy.deepcopy(model)
+    return module
 
 
 def gives_probabilities(model: nn.Module) -> bool:
-    """Whether a model's outputs are probabilities, as far as its last layer tells; else they are logits."""
+    """Whether the outputs of a model are probabilities, by its last layer; else they are logits."""
     from torch import nn
 
     from clew.models import keras

@@ -1,4 +1,4 @@
-"""The recipe `tagger`: tells jets of a boosted W boson (two prongs) from jets of a quark or gluon (one prong).
+"""The recipe `tagger`: separates jets of a boosted W boson (two prongs) from jets of a quark or gluon (one prong).
 
 This file is an example to read from top to bottom. It holds everything a recipe can have, and it makes its own data:
 

@@ -22,7 +22,7 @@ class RunProgress:
     """How far a run is, and how it ended."""
 
     state: str = "created"
-    """The state that the records tell. Whether a running process still exists is not in the records."""
+    """The state according to the records. Whether a running process still exists is not in the records."""
     message: str = ""
     """Why the run ended, if it did not succeed."""
     host: str = ""

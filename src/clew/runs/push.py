@@ -29,7 +29,7 @@ _FILES = {
     "checkpoints/*.safetensors": "checkpoint",
     "trace/*.trace": "file",
 }
-"""What a server gets beside records: what people look at, and the weights. Not the states a run goes on from."""
+"""Files that a server gets in addition to records: plots, report and weights, but no checkpoints for resuming."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Tail:
     offset: int = 0
 
     def seek(self, seq: int) -> None:
-        """Go to a record. A record's number is that of its line."""
+        """Move to a record. The number of a record is that of its line."""
         if seq == self.seq:
             return
         self.seq = self.offset = 0
@@ -50,19 +50,19 @@ class _Tail:
                 self.offset += len(line)
                 self.seq += 1
 
-    def read(self, most: int, room: int) -> tuple[list[Record], int]:
-        """Records from here on, and how many bytes they take; `seek` moves on."""
-        found: list[Record] = []
-        taken = 0
+    def read(self, limit: int, byte_limit: int) -> tuple[list[Record], int]:
+        """Return the next records and their size in bytes. The position does not change; `seek` changes it."""
+        records: list[Record] = []
+        size = 0
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            while len(found) < most and taken < room and (line := file.readline()).endswith(b"\n"):
+            while len(records) < limit and size < byte_limit and (line := file.readline()).endswith(b"\n"):
                 try:
-                    found.append(json.loads(line))
+                    records.append(json.loads(line))
                 except ValueError as error:
-                    raise RunError(f"{self.path}:{self.seq + len(found) + 1}: damaged record ({error})") from error
-                taken += len(line)
-        return found, taken
+                    raise RunError(f"{self.path}:{self.seq + len(records) + 1}: damaged record ({error})") from error
+                size += len(line)
+        return records, size
 
     def passed(self, seq: int, records: int, size: int) -> None:
         """The server expects `seq` after it was sent so many records of that size."""
@@ -141,7 +141,7 @@ class Pusher:
         write_text(self.run.push_file, json.dumps(facts, indent=2) + "\n")
 
     def _begin(self) -> bool:
-        """Make or find the run on the server; whether there is anything of it yet."""
+        """Create or find the run on the server. Return whether the run has records."""
         uid = identity(self.run)
         if uid is None:
             return False
@@ -149,35 +149,35 @@ class Pusher:
         dataset = json.loads(self.run.dataset_file.read_text())["key"] if self.run.dataset_file.exists() else None
         body: dict[str, Any] = {"uid": uid, "name": self.run.name, "recipe": str(config.get("recipe", ""))}
         body |= {"config": config, "environment": self.run.environment(), "dataset": dataset, "group": self.group}
-        told = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
-        self.number = int(told["id"])
-        self._mark(told)
+        answer = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
+        self.number = int(answer["id"])
+        self._mark(answer)
         for path in self.run.records_folder.glob("*.jsonl"):
-            self._tail(path.stem).seek(told["next"].get(path.stem, 0))
+            self._tail(path.stem).seek(answer["next"].get(path.stem, 0))
         return True
 
-    def _mark(self, told: Record) -> None:
-        """Give a run that the server had before the tags and the group that were asked for."""
-        if not {*self.tags} <= {*told["tags"]}:
-            tags = sorted({*self.tags, *told["tags"]})
+    def _mark(self, known: Record) -> None:
+        """Set the requested tags and group of a run that the server had before."""
+        if not {*self.tags} <= {*known["tags"]}:
+            tags = sorted({*self.tags, *known["tags"]})
             self.link.call("PUT", f"/runs/{self.number}/tags", body={"tags": tags})
-        if self.group not in (None, told["group_name"]):
+        if self.group not in (None, known["group_name"]):
             self.link.call("PATCH", f"/runs/{self.number}", body={"group": self.group})
 
     def _tail(self, name: str) -> _Tail:
         return self._tails.setdefault(name, _Tail(self.run.records_folder / f"{name}.jsonl"))
 
     def _batch(self) -> dict[str, tuple[list[Record], int]]:
-        found: dict[str, tuple[list[Record], int]] = {}
-        most, room = _RECORDS, _BYTES
+        batch: dict[str, tuple[list[Record], int]] = {}
+        records_left, bytes_left = _RECORDS, _BYTES
         for path in sorted(self.run.records_folder.glob("*.jsonl")):
-            records, size = self._tail(path.stem).read(most, room)
+            records, size = self._tail(path.stem).read(records_left, bytes_left)
             if records:
-                found[path.stem] = records, size
-                most, room = most - len(records), room - size
-            if most <= 0 or room <= 0:
+                batch[path.stem] = records, size
+                records_left, bytes_left = records_left - len(records), bytes_left - size
+            if records_left <= 0 or bytes_left <= 0:
                 break
-        return found
+        return batch
 
     def _files(self) -> Iterator[tuple[Path, str]]:
         for pattern, kind in _FILES.items():
@@ -187,7 +187,7 @@ class Pusher:
 
 
 def identity(run: Run) -> str | None:
-    """What tells a run from all others, wherever its folder is copied: its first record; None before there is one."""
+    """A text that identifies a run wherever its folder is copied: a hash of its first record. None without records."""
     path = run.records_folder / f"{run.main_stream}.jsonl"
     if not path.exists():
         return None
@@ -197,7 +197,7 @@ def identity(run: Run) -> str | None:
 
 
 def pending(run: Run) -> int:
-    """How many records of a run its server has not got, by what the last push noted; 0 where there was none."""
+    """Number of records that the server does not have, according to the last push; 0 if there was none."""
     if not run.push_file.exists():
         return 0
     places = json.loads(run.push_file.read_text())["next"]

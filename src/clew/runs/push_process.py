@@ -1,8 +1,8 @@
-"""A process beside a training that sends what it records. It never holds the training up, and outlives it.
+"""A background process that sends the records of a training to the server. It never delays the training.
 
-A process of its own and not a thread: a thread would take Python's lock from the loop, and would die with it before the
-last records are sent. It reads the run's files, so it needs nothing from the training but a sign that it is over: the
-end of its standard input, which comes however that ends.
+It is a process, not a thread: a thread would take Python's lock from the loop, and would end with it before the last
+records are sent. It reads the files of the run. The training only has to show its end: then the standard input of the
+process is closed, however the training ends.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from clew.runs.push import Pusher
 
 _PERIOD = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks for new records."""
 _LONGEST = 30.0
-"""Between two tries of a server that is away."""
+"""Largest number of seconds between two attempts to reach the server."""
 _PATIENCE = 60.0
-"""For which it goes on trying once the training is over."""
+"""Seconds during which it tries to reach the server after the end of the training."""
 _GRACE = 15.0
-"""For which a training waits for it at the end."""
+"""Seconds that a training waits for it at the end."""
 
 
 @contextlib.contextmanager
 def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None]:
-    """Within, a run (or every run under a folder) is sent to the server that `credentials` name; nothing where they
-    name none. At the end it waits a little for the last records; what is not sent by then is sent later, or with
-    `clew runs push`.
+    """Send a run (or every run in a folder) to the server of `credentials` while the block runs, if there is one.
+
+    At the end it waits a little for the last records. The rest is sent later, or with `clew runs push`.
     """
     if credentials() is None:
         yield
@@ -57,33 +57,33 @@ def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None
         try:
             process.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            process.returncode = 0  # it goes on by itself; Python would complain of having left it
+            process.returncode = 0  # it continues by itself; without this Python would warn
 
 
 def main(arguments: list[str]) -> None:
-    """`RUN`, or `--root FOLDER`: push until standard input ends, then the rest."""
+    """`RUN`, or `--root FOLDER`: push until standard input ends, then push the rest."""
     from clew.client.connection import Connection
     from clew.runs.push import Pusher
 
-    known = credentials()
-    if known is None:
+    login = credentials()
+    if login is None:
         return
     with contextlib.suppress(OSError):
         os.nice(5)  # training comes first
-    link = Connection(known.server, known.token, retry_seconds=0.0)
+    connection = Connection(login.server, login.token, retry_seconds=0.0)
     pushers: dict[Path, Pusher] = {}
-    over, pause, deadline = False, _PERIOD, 0.0
+    ended, pause, deadline = False, _PERIOD, 0.0
     while True:
         behind = False
         for run in _runs(arguments):
-            pusher = pushers.setdefault(run.path, Pusher(run, link))
-            behind |= not _try(pusher, last=over)
-        if over and (not behind or time.monotonic() > deadline):
+            pusher = pushers.setdefault(run.path, Pusher(run, connection))
+            behind |= not _try(pusher, last=ended)
+        if ended and (not behind or time.monotonic() > deadline):
             return
-        pause = min(2 * pause, _LONGEST if not over else 5.0) if behind else _PERIOD
-        if not over and _ended(pause):
-            over, pause, deadline = True, _PERIOD, time.monotonic() + _PATIENCE
-        elif over:
+        pause = min(2 * pause, _LONGEST if not ended else 5.0) if behind else _PERIOD
+        if not ended and _ended(pause):
+            ended, pause, deadline = True, _PERIOD, time.monotonic() + _PATIENCE
+        elif ended:
             time.sleep(pause)
 
 

@@ -19,25 +19,25 @@ class Listener(Protocol):
         """One more record."""
 
     def close(self) -> None:
-        """No more."""
+        """End."""
 
 
 def listeners(names: Sequence[str], run: Run) -> list[Listener]:
-    """Those that settings ask for.
+    """Open the listeners that the settings name.
 
     Raises:
-        ConfigError: its package is not installed.
+        ConfigError: A package is not installed.
     """
-    made: dict[str, Any] = {"tensorboard": TensorBoard, "mlflow": MLflow}
-    found: list[Listener] = []
+    classes: dict[str, Any] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+    opened: list[Listener] = []
     for name in names:
         try:
-            found.append(made[name](run))
+            opened.append(classes[name](run))
         except ImportError as error:
             raise ConfigError(
                 f"train.writers: {name} is not installed ({error}); pip install 'clew[{name}]'"
             ) from error
-    return found
+    return opened
 
 
 class _Metrics:
@@ -73,7 +73,7 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run of MLflow, where MLFLOW_TRACKING_URI says; by default in `mlruns` beside the runs."""
+    """A run of MLflow at MLFLOW_TRACKING_URI; by default in `mlruns`, next to the runs."""
 
     def __init__(self, run: Run) -> None:
         import mlflow
@@ -81,8 +81,8 @@ class MLflow:
         self._metrics = _Metrics()
         folder = (run.path.parent / "mlruns").resolve()
         self._client = mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", folder.as_uri()))
-        found = self._client.get_experiment_by_name("clew")
-        experiment = found.experiment_id if found else self._client.create_experiment("clew")
+        existing = self._client.get_experiment_by_name("clew")
+        experiment = existing.experiment_id if existing else self._client.create_experiment("clew")
         self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
         for name, value in _flat(run.config().data).items():
             self._client.log_param(self._id, name, str(value)[:500])
@@ -95,7 +95,7 @@ class MLflow:
             self._client.set_terminated(self._id, status)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
 
 def _flat(data: Any, before: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from clew.runs.progress import progress_of
 
 @dataclass(frozen=True)
 class Summary:
-    """A run at a glance."""
+    """The main facts about a run."""
 
     name: str
     state: str
@@ -22,27 +22,27 @@ class Summary:
     epochs_done: int
     parameters: int
     device: str
-    """What rank 0 computes on; empty before it has a plan, and for a loop of somebody's own."""
+    """The device of rank 0; empty before its plan is recorded, and for a training loop outside clew."""
     seconds: float
     """From the first record to the last."""
     samples_per_second: float
-    """While training, over all ranks; the first epoch is left out where there are several."""
+    """During training, over all ranks; without the first epoch if there are several."""
     shares: dict[str, float]
-    """Of the time: load, communicate, compute, validate."""
+    """Shares of the time: load, communicate, compute, validate."""
     loading: str
-    """How samples were kept and how fast they came, where they were not just in memory."""
+    """Where samples were stored and how fast they were loaded; empty if they were in memory."""
     memory: float | None
-    """Peak bytes of all ranks, where somebody looked."""
+    """Peak memory of all ranks in bytes; None if it was not measured."""
     energy: float | None
-    """Joules of all ranks, where the hardware tells."""
+    """Energy of all ranks in joules; None if the hardware does not measure it."""
     metrics: dict[str, float | None]
-    """The newest validation."""
+    """Metrics of the newest validation."""
     message: str
-    """Why it ended, where it did not end well."""
+    """Why it failed or stopped."""
 
 
 def summarize(run: Run) -> Summary:
-    """Read a run's first stream once and add up."""
+    """Read the main stream of a run once, and summarise it."""
     records, end = run.history(run.main_stream), run.end()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})

@@ -10,6 +10,7 @@ from clew.figure import COLOURS, Figure, figure, line, points
 from clew.runs import timeline
 from clew.runs.folder import Run
 from clew.runs.html_page import label
+from clew.runs.record_metrics import samples_per_second
 from clew.runs.records import Record
 
 
@@ -24,9 +25,9 @@ def training_figures(run: Run) -> dict[str, Figure]:
         return {}
     steps_per_epoch, axis = _epoch(history)
     speed = [
-        (s["step"] / steps_per_epoch, (s["samples"] - before) / s["seconds"])
-        for before, s in _pairs(steps)
-        if s["seconds"]
+        (step["step"] / steps_per_epoch, value)
+        for before, step in _pairs(steps)
+        if (value := samples_per_second(step, before)) is not None
     ]
     return {
         "loss": figure(

@@ -1,6 +1,6 @@
 """The clew server: a database of runs, studies and jobs behind a REST API and a dashboard.
 
-The server never executes user code: agents do that, under the account of the user who started them. Reading order:
+The server never executes user code: agents do that, under the account of their user. Reading order:
 
     server.py, app.py     start the HTTP server; build the application from its routes
     service.py            everything one server holds: database, writer, accounts, artefact store, notifications

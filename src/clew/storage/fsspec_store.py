@@ -46,9 +46,9 @@ class FsspecStore:
         system, path = self.open(location)
         if system.isfile(path):
             return {"": self._held(location, system.info(path))}
-        found = system.find(path, detail=True) if system.isdir(path) else {}
+        entries = system.find(path, detail=True) if system.isdir(path) else {}
         base = path.rstrip("/") + "/"
-        below = {str(name).removeprefix(base): info for name, info in found.items() if info["type"] == "file"}
+        below = {str(name).removeprefix(base): info for name, info in entries.items() if info["type"] == "file"}
         return {name: self._held(join(location, name), info) for name, info in sorted(below.items())}
 
     def _held(self, location: str, info: Mapping[str, Any]) -> StoredFile:

@@ -77,8 +77,8 @@ class _LocalWriter:
 
 
 def _stored_file(path: Path) -> StoredFile:
-    seen = path.stat()
-    return StoredFile(str(path), seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}")
+    status = path.stat()
+    return StoredFile(str(path), status.st_size, f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}")
 
 
 def _is_hidden(path: Path, below: Path) -> bool:

@@ -35,11 +35,11 @@ class S3Store(FsspecStore):
         return system, path
 
     def files(self, location: str) -> dict[str, StoredFile]:
-        found = super().files(location)
-        if not found:
+        files = super().files(location)
+        if not files:
             system, path = self.open(location)
             _check_bucket(system, path.partition("/")[0])
-        return found
+        return files
 
     def checksums(self, file: StoredFile) -> Mapping[str, str]:
         system, path = self.open(file.location)
@@ -58,8 +58,8 @@ class S3Store(FsspecStore):
         if "upload" not in memory:
             _check_bucket(system, bucket)
         if source.size > part and "upload" not in memory:
-            begun = system.call_s3("create_multipart_upload", **where, Metadata={"sha256": source.sha256})
-            memory["upload"] = begun["UploadId"]
+            upload = system.call_s3("create_multipart_upload", **where, Metadata={"sha256": source.sha256})
+            memory["upload"] = upload["UploadId"]
         return _MultipartWriter(system, where, source, memory.get("upload"))
 
 

@@ -88,8 +88,8 @@ class _XrootdWriter:
         folder, _, name = plain.rpartition("/")
         self._partial = f"{folder}/.{name}.{source.sha256[:12]}.part{sign}{query}"
         self._lock = threading.Lock()
-        self._file = self._opened(OpenFlags.UPDATE if memory.get("begun") else OpenFlags.DELETE | OpenFlags.MAKEPATH)
-        memory["begun"] = True
+        self._file = self._opened(OpenFlags.UPDATE if memory.get("started") else OpenFlags.DELETE | OpenFlags.MAKEPATH)
+        memory["started"] = True
 
     def _opened(self, flags: Any) -> Any:
         from XRootD import client

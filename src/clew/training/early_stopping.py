@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from clew.errors import ConfigError, nearest
+from clew.errors import MissingMetricError, nearest
 from clew.training.config import TrainConfig
 from clew.training.schedule import Schedule
 
@@ -26,11 +26,11 @@ class MetricTracker:
             setting: Name of the setting that selects the metric, for the message.
 
         Raises:
-            ConfigError: There is no such metric.
+            MissingMetricError: There is no such metric.
         """
         if self.metric not in metrics:
-            names = ", ".join(metrics)
-            raise ConfigError(f"{setting} '{self.metric}' is not among {names}{nearest(self.metric, metrics)}")
+            message = f"{setting} '{self.metric}' is not among {', '.join(metrics)}{nearest(self.metric, metrics)}"
+            raise MissingMetricError(message, self.metric, metrics)
         score = self._sign * metrics[self.metric]
         better = not math.isnan(score) and (self.best is None or score > self.best + self._min_delta)
         self.best, self.since = (score, 0) if better else (self.best, self.since + 1)
@@ -60,7 +60,7 @@ class ValidationTracker:
             Whether these weights are the best so far, and why to end the training (empty to continue).
 
         Raises:
-            ConfigError: A metric that the settings name does not exist.
+            MissingMetricError: A metric that the settings name does not exist.
         """
         best = self._best.update(metrics, "train.best.metric")
         if self._config.schedule.name == "plateau":
@@ -74,7 +74,8 @@ class ValidationTracker:
         if target is None:
             return ""
         if target.metric not in metrics:
-            raise ConfigError(f"train.target.metric '{target.metric}' is not among {', '.join(metrics)}")
+            message = f"train.target.metric '{target.metric}' is not among {', '.join(metrics)}"
+            raise MissingMetricError(message, target.metric, metrics)
         value = metrics[target.metric]
         reached = value >= target.value if target.direction == "maximize" else value <= target.value
         return f"{target.metric} is {value:.6g}, the target was {target.value:g}" if reached else ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from clew.errors import ConfigError, LeaseError, StoppedError
+from clew.errors import ConfigError, LeaseError, StoppedError, end_record
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs import Run
@@ -83,7 +83,7 @@ def _start_processes(run: Run, start: TrainingStart, processes: int) -> None:
 def _record_failure(run: Run, error: Exception) -> None:
     """End the records of rank 0 with the cause: rank 0 may have been stopped, or know only of a lost connection."""
     with run.writer("rank-0") as writer:
-        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
+        writer.write("end", status="failed", **end_record(error))
 
 
 def _train_local_rank(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from clew.errors import LeaseError, StoppedError
+from clew.errors import LeaseError, StoppedError, end_record
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.jobs.worker_process import job_cpu_seconds
@@ -71,8 +71,7 @@ def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | 
             raise  # the records belong to another process now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            message = str(error) or type(error).__name__
-            writer.write("end", status=status, message=message, error=type(error).__name__, cpu=job_cpu_seconds())
+            writer.write("end", status=status, **end_record(error), cpu=job_cpu_seconds())
             raise
         writer.write("end", status="finished", message=session.end_reason, cpu=job_cpu_seconds())
 

@@ -25,14 +25,18 @@ def make_loader(
     """Return a loader of this rank's share of the training split."""
     loading, sampler = config.loading, make_sampler(config, dataset, strategy.share)
     numbers = np.arange(sampler.samples)
-    own = numbers[sampler.owned(numbers) | (numbers < 2)] if sampler.streamed else None
+    numbers_of_rank = numbers[sampler.owned(numbers) | (numbers < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
-    store = open_store(dataset, "train", keep=loading.keep, columns=columns, numbers=own, block=sampler.block)
+    store = open_store(
+        dataset, "train", keep=loading.keep, columns=columns, numbers=numbers_of_rank, block=sampler.block
+    )
     immediate = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if immediate else 2
-    room = partial(recipe.graph_capacity, precision=config.precision) if can_record(config, strategy, device) else None
+    capacity = (
+        partial(recipe.graph_capacity, precision=config.precision) if can_record(config, strategy, device) else None
+    )
     return Loader(
-        store, sampler, recipe.columns, device, config.accumulate, ahead, prefetch_next_epoch=True, capacity=room
+        store, sampler, recipe.columns, device, config.accumulate, ahead, prefetch_next_epoch=True, capacity=capacity
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from clew.core.config import to_yaml
 from clew.core.files import write_text
 from clew.core.log_tail import last_message
-from clew.errors import ClewError, ConfigError
+from clew.errors import ClewError, ConfigError, MissingMetricError
 from clew.jobs.launchers.launcher import (
     END_STATES,
     JobState,
@@ -243,7 +243,7 @@ class JobExecutor:
             return self._end(attempt, "stopped") if self._stopping else self._restart(attempt)
         if end.get("error") == "LostWorkerError" or end["status"] == "interrupted":
             return self._retry(attempt, str(end["message"]))
-        missing = objectives.missing_metric_message(str(end["message"]), self._config.objectives)
+        missing = objectives.missing_metric_message(end, self._config.objectives)
         return self._end(attempt, "failed", missing or str(end["message"]), systematic=bool(missing))
 
     def _retry(self, attempt: _Attempt, reason: str) -> TaskEnd | None:
@@ -265,7 +265,7 @@ class JobExecutor:
     def _finished(self, attempt: _Attempt) -> TaskEnd:
         try:
             values = objectives.objective_values(attempt.run, self._config.objectives)
-        except objectives.MissingMetricError as error:
+        except MissingMetricError as error:
             return self._end(attempt, "failed", str(error), systematic=True)
         return self._end(attempt, "complete", values=values)
 

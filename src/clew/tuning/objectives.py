@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clew.errors import nearest
+from clew.errors import MissingMetricError, nearest
 from clew.runs import Run
 from clew.runs.records import Record, read
 from clew.runs.summary import summarize
 from clew.tuning.config import Objective
-
-
-class MissingMetricError(Exception):
-    """A run does not have a metric that the study needs."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +61,17 @@ def _objective_value(run: Run, best: Record, objective: Objective) -> float:
     return float(getattr(summarize(run), name))
 
 
-def missing_metric_message(error: str, objectives: Sequence[Objective]) -> str:
+def missing_metric_message(end: Record, objectives: Sequence[Objective]) -> str:
     """Return the study's message if a run failed because an objective is not a metric; else an empty string.
 
     Args:
-        error: The message with which the run failed.
+        end: The last record of the run.
         objectives: The objectives of the study.
     """
-    match = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", error)
-    if match is None:
+    if end.get("error") != MissingMetricError.__name__:
         return ""
-    objective = next((objective for objective in objectives if objective.validated == match[1]), None)
-    return "" if objective is None else _missing_metric(objective, match[2].split(", "))
+    objective = next((each for each in objectives if each.validated == end.get("metric")), None)
+    return "" if objective is None else _missing_metric(objective, end["metrics"])
 
 
 def _missing_metric(objective: Objective, metrics: Sequence[str]) -> str:

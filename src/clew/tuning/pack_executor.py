@@ -9,7 +9,7 @@ from typing import Any
 
 from clew.core.files import write_text
 from clew.jobs.launchers.batching import PackLauncher
-from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher
+from clew.jobs.launchers.launcher import Launcher, Slot, find_launcher
 from clew.jobs.task import TrainTask
 from clew.tuning.executor import TaskEnd, TaskReport
 from clew.tuning.folder import StudyFolder
@@ -64,11 +64,8 @@ class PackExecutor(JobExecutor):
     def _busy(self) -> set[str]:
         """Return the folders of packs with running models."""
         jobs = [attempt.job for attempt in self._active.values() if attempt.job is not None]
-        packs = {self._packs.pack(job) for job in jobs if job.launcher == PackLauncher.name}
+        packs = {self._packs.pack(job) for job in jobs if self._launcher_of(job) is self._packs}
         return {pack.folder for pack in packs if pack is not None}
-
-    def _launcher_of(self, job: LaunchedJob) -> Launcher:
-        return self._packs if job.launcher == PackLauncher.name else super()._launcher_of(job)
 
 
 def _may_differ(key: str, value: Any) -> bool:

@@ -248,8 +248,8 @@ def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:
             "Put",
             "adds at repeated places by index_put, which onnxruntime's threads do not add up; use index_add",
         ),
-        ("torch", "Branching", "depends on the values in its inputs"),
-        ("torch", "Fixed", "tied to one size|cannot be exported|fails on a batch of"),
+        ("torch", "Branching", "operations depend on the values of its inputs"),
+        ("torch", "Fixed", "works with one size|cannot be exported|fails on a batch of"),
     ],
 )
 def test_a_model_that_fails_the_parity_check_leaves_no_file(

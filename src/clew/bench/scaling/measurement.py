@@ -112,9 +112,9 @@ def _thin(curve: list[Any]) -> list[Any]:
 
 def _shares(run: Run, first: int) -> dict[str, float]:
     """Return the shares of the time of all training ranks together."""
-    found = workers_of(run)
-    if found is not None:  # workers meet no other, only their master: its answer and the way to it are one
-        each = sum_workers(found.workers).shares
+    workers = workers_of(run)
+    if workers is not None:  # workers meet no other, only their master: its answer and the way to it are one
+        each = sum_workers(workers.workers).shares
         return dict.fromkeys(PARTS, 0.0) | {
             "io": each["load"],
             "compute": each["compute"],
@@ -168,9 +168,9 @@ def _waiting(spans: NDArray[Any], late: Mapping[int, int]) -> float:
 
 def _loading(run: Run) -> dict[str, float]:
     """Return the seconds of waiting for data per thousand events of a rank: mean and maximum."""
-    found = workers_of(run)
-    if found is not None:
-        waits = [1000 * each.load / each.samples for each in found.workers if each.samples]
+    workers = workers_of(run)
+    if workers is not None:
+        waits = [1000 * each.load / each.samples for each in workers.workers if each.samples]
     else:
         streams = run.streams()
         known = [[r for r in run.history(stream) if r["kind"] == "step"] for stream in streams]

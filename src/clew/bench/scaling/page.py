@@ -120,9 +120,9 @@ def share_table(result: ScalingResult) -> str:
 
 def speedup(result: ScalingResult) -> Figure:
     """Return a figure of the speed-up, with the ideal and the prediction."""
-    most = max(p for name in result.strategies for p in result.sizes(name))
+    largest = max(p for name in result.strategies for p in result.sizes(name))
     grey = {"color": "#7f7f7f", "width": 1, "dash": "dot"}
-    ends = [1, max([most, *(p for each in result.forecasts.values() for p in each.workers)])]
+    ends = [1, max([largest, *(p for each in result.forecasts.values() for p in each.workers)])]
     traces = [line(ends, ends, "ideal", line=grey)]
     for place, name in enumerate(result.strategies):
         traces += _band(result.forecasts.get(name), place, "speedup", name)
@@ -143,10 +143,10 @@ def _devices(result: ScalingResult) -> str:
     return " and ".join(sorted("processors" if kind == "cpu" else kind for kind in kinds)) or "unknown device"
 
 
-def _reach(result: ScalingResult, most: int) -> list[float]:
+def _reach(result: ScalingResult, largest: int) -> list[float]:
     """Return the range of the axis of speed-ups. A band may reach zero; the axis does not follow it."""
-    least = min(result.speedup(name, p) for name in result.strategies for p in result.sizes(name))
-    return [math.log10(min(0.5, least / 2)), math.log10(1.2 * most)]
+    smallest = min(result.speedup(name, p) for name in result.strategies for p in result.sizes(name))
+    return [math.log10(min(0.5, smallest / 2)), math.log10(1.2 * largest)]
 
 
 def efficiency(result: ScalingResult) -> Figure:
@@ -320,34 +320,34 @@ def _loss_note(result: ScalingResult) -> str:
 
 def forecast_table(result: ScalingResult, name: str) -> str:
     """Return the model of a strategy and its predictions."""
-    found = result.forecasts.get(name)
-    if found is None or not found.workers:
-        return f"<p>{escape(name)}: {escape(found.note if found else 'nothing measured yet')}.</p>"
-    band = f"{found.level:.0%}"
+    forecast = result.forecasts.get(name)
+    if forecast is None or not forecast.workers:
+        return f"<p>{escape(name)}: {escape(forecast.note if forecast else 'nothing measured yet')}.</p>"
+    band = f"{forecast.level:.0%}"
     head = ("workers", f"events/s <small>{band} band</small>", f"speed-up <small>{band} band</small>", "efficiency")
     rows = [
         (
             f"{p}{' <small>measured too</small>' if p in result.sizes(name) else ''}",
-            f"{found.events_per_second[i]:,.1f} <small>{found.low[i]:,.1f} to {found.high[i]:,.1f}</small>",
-            f"{found.speedup[i]:.2f} <small>{found.speedup_low[i]:.2f} to {found.speedup_high[i]:.2f}</small>",
-            f"{found.speedup[i] / p:.0%}",
+            f"{forecast.events_per_second[i]:,.1f} <small>{forecast.low[i]:,.1f} to {forecast.high[i]:,.1f}</small>",
+            f"{forecast.speedup[i]:.2f} <small>{forecast.speedup_low[i]:.2f} to {forecast.speedup_high[i]:.2f}</small>",
+            f"{forecast.speedup[i] / p:.0%}",
         )
-        for i, p in enumerate(found.workers)
+        for i, p in enumerate(forecast.workers)
     ]
-    return f"<h3>{escape(name)}</h3><p>{model_description(found)}</p>{table(head, rows)}"
+    return f"<h3>{escape(name)}</h3><p>{model_description(forecast)}</p>{table(head, rows)}"
 
 
-def model_description(found: Forecast) -> str:
+def model_description(forecast: Forecast) -> str:
     """Return a description of the fitted model."""
-    middle, low, high = found.serial
+    middle, low, high = forecast.serial
     parts = [
         "Amdahl's law and communication, fitted to the sizes "
-        f"{', '.join(map(str, found.fitted_on))}, for one core or device per worker; the band holds "
-        f"{found.level:.0%} of bootstrap refits over trainings and their records."
+        f"{', '.join(map(str, forecast.fitted_on))}, for one core or device per worker; the band holds "
+        f"{forecast.level:.0%} of bootstrap refits over trainings and their records."
     ]
     if high > 0 or middle > 0:
         parts.append(f"Part of the computing that is not shared among workers: {middle:.1%} ({low:.1%} to {high:.1%}).")
-    if found.form:
-        parts.append(f"Communication fits best as {found.form}.")
-    note = f"{found.note[:1].upper()}{found.note[1:]}." if found.note else ""
+    if forecast.form:
+        parts.append(f"Communication fits best as {forecast.form}.")
+    note = f"{forecast.note[:1].upper()}{forecast.note[1:]}." if forecast.note else ""
     return escape(" ".join([*parts, note]).strip())

@@ -86,8 +86,8 @@ class HostTeam:
 def _check(started: dict[str, _Process], logs: Path, end: float) -> None:
     for name, process in started.items():
         if process.poll():
-            told = _last_words(logs / f"{name}.log") or f"exit code {process.returncode}"
-            raise WorkerError(f"{name}: {told} (see {logs / name}.log)")
+            message = _last_words(logs / f"{name}.log") or f"exit code {process.returncode}"
+            raise WorkerError(f"{name}: {message} (see {logs / name}.log)")
     if time.monotonic() > end:
         raise WorkerError(f"it exceeded the time limit (see {logs})")
 

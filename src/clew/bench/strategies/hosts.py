@@ -46,10 +46,10 @@ import socket, time
 with socket.create_server(("", 7)) as server:
     print("listening", flush=True)
     line = server.accept()[0]
-    count, begun, room = 0, time.monotonic(), bytearray(1 << 20)
-    while got := line.recv_into(room):
+    count, start, buffer = 0, time.monotonic(), bytearray(1 << 20)
+    while got := line.recv_into(buffer):
         count += got
-    print(8 * count / (time.monotonic() - begun), flush=True)
+    print(8 * count / (time.monotonic() - start), flush=True)
 """
 
 

@@ -262,6 +262,6 @@ class WorkloadRunner:
         return TrainTask(recipe=config.recipe, dataset=dataset, output=output, settings=tuple(sets))
 
 
-def _device_counts(most: int) -> list[int]:
+def _device_counts(largest: int) -> list[int]:
     """Return the numbers of devices to scan: powers of two up to those of a copy."""
-    return sorted({most, *(2**n for n in range(16) if 2**n < most)})
+    return sorted({largest, *(2**n for n in range(16) if 2**n < largest)})

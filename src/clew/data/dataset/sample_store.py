@@ -163,7 +163,7 @@ class CompressedSamples:
         self._size = max(1, min(block, round(_CHUNK_BYTES * len(self._schema) / max(self._schema.nbytes, 1))))
         self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
-        self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # who trains and who sends want a core too
+        self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # the training and the sender need a core too
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decompress")
         self._decompressors = [make_decompressor() for _ in range(self._threads)]
         numbers = np.arange(len(disk), dtype=np.int64) if numbers_to_hold is None else numbers_to_hold

@@ -26,16 +26,19 @@ ExpressionText = Annotated[str, AfterValidator(_checked)]
 """An expression over columns, as a setting. It is checked when the settings are read."""
 
 
-class Select(Transform):
-    """Keeps the events for which the condition `where` is true."""
-
-    kind: Literal["select"] = "select"
+class _Condition(Transform):
     where: ExpressionText
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns that the transform reads."""
         return Expression(self.where).names
+
+
+class Select(_Condition):
+    """Keeps the events for which the condition `where` is true."""
+
+    kind: Literal["select"] = "select"
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
@@ -47,19 +50,13 @@ class Select(Transform):
         return events.filter(is_true(chosen))
 
 
-class SelectItems(Transform):
+class SelectItems(_Condition):
     """Keeps the items for which `where` is true, in all columns of those items. All events stay.
 
     Columns of indices of these items are renumbered. An index of an item that would be removed is an error.
     """
 
     kind: Literal["select_items"] = "select_items"
-    where: ExpressionText
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The columns that the transform reads."""
-        return Expression(self.where).names
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)

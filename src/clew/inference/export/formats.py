@@ -1,4 +1,4 @@
-"""Writing a model in each of the formats it can be taken home in."""
+"""Writes a model in each of the formats for export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clew.models.keras import KerasChain, KerasModule, load_keras, to_bytes, to_
 
 @dataclass(frozen=True)
 class ExportWork:
-    """A model to be written: its forward pass on plain tensors, and tensors of real samples to try it on."""
+    """A model to write: its forward pass on plain tensors, and tensors of real samples to test it with."""
 
     flat: FlatForward
     model: nn.Module
@@ -35,11 +35,11 @@ class ExportWork:
 
 _HYPOT = torch.ops.aten.hypot.default
 FileWriter = Callable[[Path, str], None]
-"""Writes a file with these facts in it."""
+"""Writes a file that contains these facts."""
 
 
 def write_torch_program(work: ExportWork) -> FileWriter:
-    """A program that loads without clew: `torch.export.load(path).module()(*tensors)` gives outputs by name."""
+    """Write a program that loads without clew: `torch.export.load(path).module()(*tensors)` returns outputs by name."""
     program = onnx_recurrent.restore_torch_operations(trace_forward(work))
 
     def write(path: Path, facts: str) -> None:
@@ -50,7 +50,7 @@ def write_torch_program(work: ExportWork) -> FileWriter:
 
 
 def write_onnx(work: ExportWork) -> FileWriter:
-    """An ONNX file with names for inputs, outputs and axes."""
+    """Write an ONNX file with names for inputs, outputs and axes."""
     try:
         import onnx
         import onnxscript  # noqa: F401  torch's exporter needs it
@@ -58,8 +58,8 @@ def write_onnx(work: ExportWork) -> FileWriter:
         raise ConfigError(f"ONNX files need the extra onnx (pip install 'clew[onnx]'): {error}") from error
     program, outputs = trace_forward(work), output_names(work)
     try:
-        with _quiet():
-            made = torch.onnx.export(
+        with _without_exporter_messages():
+            exported = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=[each.name for each in work.inputs],
@@ -67,10 +67,12 @@ def write_onnx(work: ExportWork) -> FileWriter:
                 custom_translation_table=_translations(program),
                 verbose=False,
             )
-    except Exception as error:  # torch.onnx raises many kinds for what it cannot say in ONNX
-        raise RecipeError(f"the model cannot be said in ONNX: {first_line(_root(error))}; try --to torch") from error
-    assert made is not None
-    model = made.model_proto
+    except Exception as error:  # torch.onnx raises many types for operations that ONNX does not have
+        raise RecipeError(
+            f"the model cannot be expressed in ONNX: {first_line(_root_cause(error))}; try --to torch"
+        ) from error
+    assert exported is not None
+    model = exported.model_proto
     onnx_sums.check_sums(model)
     _name_axes(model, work.inputs)
 
@@ -82,16 +84,16 @@ def write_onnx(work: ExportWork) -> FileWriter:
 
 
 def write_keras(work: ExportWork) -> FileWriter:
-    """A Keras file, for a model that came from Keras.
+    """Write a Keras file, for a model that came from Keras.
 
     Raises:
-        RecipeError: it did not, or is called with what a Keras file has no place for.
+        RecipeError: It did not come from Keras, or has a scaling that a Keras file cannot hold.
     """
     if not isinstance(work.model, (KerasModule, KerasChain)):
-        raise RecipeError("only a model that came from Keras can go back; use --to onnx or --to torch")
+        raise RecipeError("only a model that came from Keras can be exported to Keras; use --to onnx or --to torch")
     model = to_keras(work.model)
     if any(each.scale is not None for each in work.inputs):
-        model = _scaled(model, work.inputs)
+        model = _with_scaling_layer(model, work.inputs)
     content = to_bytes(model)
 
     def write(path: Path, facts: str) -> None:
@@ -107,43 +109,41 @@ FORMATS: dict[str, tuple[str, Callable[[ExportWork], FileWriter]]] = {
     "torch": (".pt2", write_torch_program),
     "keras": (".keras", write_keras),
 }
-"""Names, endings, and who writes them."""
+"""File ending and writer of each format, by name."""
 
 
 def trace_forward(work: ExportWork) -> Any:
-    """The forward pass as a graph in which batches may have any size.
+    """Return the forward pass as a graph in which batches may have any size.
 
     Raises:
-        RecipeError: what it does depends on the values of its inputs, or cannot be said without Python.
+        RecipeError: It depends on the values of its inputs, or on Python code that cannot be traced.
     """
     shapes = tuple(dict.fromkeys(range(len(each.axes)), torch.export.Dim.DYNAMIC) for each in work.inputs)
     try:
-        with _quiet(), onnx_recurrent.trace_as_one_operation(), torch.no_grad():
+        with _without_exporter_messages(), onnx_recurrent.trace_as_one_operation(), torch.no_grad():
             return torch.export.export(work.flat, work.tensors, dynamic_shapes=(shapes,))
     except GuardOnDataDependentSymNode as error:
-        raise RecipeError("the model cannot be exported: what it does depends on the values in its inputs") from error
-    except Exception as error:  # torch.export raises many kinds for what it cannot follow
+        raise RecipeError("the model cannot be exported: its operations depend on the values of its inputs") from error
+    except Exception as error:  # torch.export raises many types
         if "Constraints violated" in str(error):
-            raise RecipeError("the model cannot be exported: it is tied to one size of its inputs") from error
-        raise RecipeError(
-            f"the model cannot be exported, torch.export does not follow it: {first_line(error)}"
-        ) from error
+            raise RecipeError("the model cannot be exported: it works with one size of its inputs only") from error
+        raise RecipeError(f"the model cannot be exported, torch.export cannot trace it: {first_line(error)}") from error
 
 
 def output_names(work: ExportWork) -> tuple[str, ...]:
-    """The names of what the model gives."""
+    """The names of the outputs."""
     with torch.no_grad():
         return tuple(work.flat(*work.tensors))
 
 
 def _translations(program: Any) -> dict[Any, Any]:
-    """What torch.onnx does not say, or not well."""
+    """Translations of operations that torch.onnx does not support, or not well."""
     shaped = {**onnx_attention.onnx_translations(program), **onnx_convolution.onnx_translations(program)}
     return {**onnx_recurrent.onnx_translations(), **onnx_sums.onnx_translations(), **shaped, _HYPOT: _hypot()}
 
 
 def _hypot() -> Any:
-    """Which ONNX has not; and torch.onnx does not say it in other words."""
+    """Neither ONNX nor torch.onnx has hypot."""
     from onnxscript import opset18 as op
 
     def hypot(x: Any, y: Any) -> Any:
@@ -152,24 +152,24 @@ def _hypot() -> Any:
     return hypot
 
 
-def _root(error: BaseException) -> BaseException:
-    """What an error came from: torch's exporters wrap theirs in advice."""
+def _root_cause(error: BaseException) -> BaseException:
+    """The first cause of an error; torch's exporters wrap it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, briefly."""
+    """The type and the first line of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _name_axes(model: Any, inputs: Sequence[ModelInput]) -> None:
-    """Give the axes of an ONNX graph our names for the tracer's."""
+    """Replace the names that the tracer gave to axes by those of the inputs."""
     names: dict[str, str] = {}
-    for given, own in zip(model.graph.input, inputs, strict=True):
-        for dim, name in zip(given.type.tensor_type.shape.dim, own.axes, strict=False):
+    for tensor, described in zip(model.graph.input, inputs, strict=True):
+        for dim, name in zip(tensor.type.tensor_type.shape.dim, described.axes, strict=False):
             if dim.dim_param:
                 names.setdefault(dim.dim_param, name)
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
@@ -178,15 +178,15 @@ def _name_axes(model: Any, inputs: Sequence[ModelInput]) -> None:
                 dim.dim_param = names[dim.dim_param]
 
 
-def _scaled(model: Any, inputs: Sequence[ModelInput]) -> Any:
-    """The model behind a layer that scales."""
+def _with_scaling_layer(model: Any, inputs: Sequence[ModelInput]) -> Any:
+    """The model after a layer that scales its input."""
     library = load_keras()
-    given = next(each for each in inputs if each.scale is not None)
-    assert given.scale is not None
-    if given.part != "column":
-        raise RecipeError("a Keras file has no place for the scaling of padded sequences; use --to onnx or --to torch")
-    factors = list(given.scale.factor)
-    offsets = [-shift * factor for shift, factor in zip(given.scale.shift, factors, strict=True)]
+    scaled_input = next(each for each in inputs if each.scale is not None)
+    assert scaled_input.scale is not None
+    if scaled_input.part != "column":
+        raise RecipeError("a Keras file cannot hold the scaling of padded sequences; use --to onnx or --to torch")
+    factors = list(scaled_input.scale.factor)
+    offsets = [-shift * factor for shift, factor in zip(scaled_input.scale.shift, factors, strict=True)]
     alone = len(factors) == 1
     layer = library.layers.Rescaling(factors[0] if alone else factors, offsets[0] if alone else offsets)
     with without_array_warnings():
@@ -195,8 +195,8 @@ def _scaled(model: Any, inputs: Sequence[ModelInput]) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what torch's exporters say to those who develop them."""
+def _without_exporter_messages() -> Iterator[None]:
+    """Hide messages of torch's exporters that are meant for their developers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

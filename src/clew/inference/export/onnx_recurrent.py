@@ -1,7 +1,7 @@
 """Recurrent layers of torch for sequences of any length, in exported graphs.
 
-torch.export follows `nn.GRU` and `nn.LSTM` step by step, which ties the graph to the length it saw. Here they are
-traced as one operation each, which a program then has as torch's own and ONNX as its own.
+torch.export traces `nn.GRU` and `nn.LSTM` step by step, so the graph works for the traced length only. Here they are
+traced as one operation each, which becomes the operation of torch in a program, and that of ONNX in an ONNX file.
 """
 
 from __future__ import annotations
@@ -59,37 +59,37 @@ def _(input: Tensor, hx: list[Tensor], params: list[Tensor], *more: Any) -> tupl
     return outputs, hx[0].new_empty(hx[0].shape), hx[1].new_empty(hx[1].shape)
 
 
-_OWN = {"gru": torch.ops.clew.gru.default, "lstm": torch.ops.clew.lstm.default}
-_TORCH = {"gru": torch.ops.aten.gru.input, "lstm": torch.ops.aten.lstm.input}
+_CLEW_OPERATIONS = {"gru": torch.ops.clew.gru.default, "lstm": torch.ops.clew.lstm.default}
+_TORCH_OPERATIONS = {"gru": torch.ops.aten.gru.input, "lstm": torch.ops.aten.lstm.input}
 
 
 @contextlib.contextmanager
 def trace_as_one_operation() -> Iterator[None]:
     """Within the block recurrent layers are traced as one operation."""
 
-    def standing_in(name: str, torchs: Any) -> Any:
-        packed = 2 if name == "gru" else 1  # where a tensor stands only for packed sequences
+    def replacement(name: str, original: Any) -> Any:
+        packed = 2 if name == "gru" else 1  # this argument is a tensor for packed sequences only
 
-        def call(*given: Any) -> Any:
-            if isinstance(given[packed], Tensor):
-                return torchs(*given)
-            states = list(given[1]) if name == "lstm" else given[1]
-            return _OWN[name](given[0], states, list(given[2]), *given[3:])
+        def call(*arguments: Any) -> Any:
+            if isinstance(arguments[packed], Tensor):
+                return original(*arguments)
+            states = list(arguments[1]) if name == "lstm" else arguments[1]
+            return _CLEW_OPERATIONS[name](arguments[0], states, list(arguments[2]), *arguments[3:])
 
         return call
 
-    for name in _OWN:
-        setattr(_VF, name, standing_in(name, getattr(_VF, name)))
+    for name in _CLEW_OPERATIONS:
+        setattr(_VF, name, replacement(name, getattr(_VF, name)))
     try:
         yield
     finally:
-        for name in _OWN:
+        for name in _CLEW_OPERATIONS:
             delattr(_VF, name)
 
 
 def restore_torch_operations(program: Any) -> Any:
-    """A program traced by `trace_as_one_operation` with torch's operations in it: it needs no clew."""
-    back = {own: _TORCH[name] for name, own in _OWN.items()}
+    """Put torch's operations back into a program traced by `trace_as_one_operation`, so that it loads without clew."""
+    back = {operation: _TORCH_OPERATIONS[name] for name, operation in _CLEW_OPERATIONS.items()}
     for node in program.graph.nodes:
         node.target = back.get(node.target, node.target)
     program.graph_module.recompile()
@@ -97,7 +97,7 @@ def restore_torch_operations(program: Any) -> Any:
 
 
 def onnx_translations() -> dict[Any, Any]:
-    """What ONNX has for them, as `torch.onnx.export` wants it told."""
+    """The translations for `torch.onnx.export`."""
     from onnxscript.function_libs.torch_lib.ops import core
 
-    return {_OWN["gru"]: core.aten_gru, _OWN["lstm"]: core.aten_lstm}
+    return {_CLEW_OPERATIONS["gru"]: core.aten_gru, _CLEW_OPERATIONS["lstm"]: core.aten_lstm}

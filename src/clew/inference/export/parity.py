@@ -1,4 +1,4 @@
-"""The gate every exported file passes: on real samples it says what the original says, or it is not kept."""
+"""Compares an exported model with the original on real samples. A file that differs is not kept."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from clew.training.validation import outputs_by_name
 
 SAMPLES = 256
 SIZES = (1, 2, 3, 17)
-"""Of the first batches; the rest makes one. A graph that was made for one size is caught by another."""
+"""Sizes of the first batches; the other samples make one batch. Several sizes show a graph that works for one only."""
 
 
 class Difference(NamedTuple):
-    """The largest between two models: over the larger of 1 and the original's value."""
+    """The largest difference between two models, relative to the larger of 1 and the original's value."""
 
     value: float
     output: str
@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 
 
 def read_samples(dataset: Dataset, split: str | None) -> Table:
-    """Some real samples."""
+    """Read some samples of a split."""
     chosen = DatasetSplit.of(dataset, split).split
     return DiskSamples(dataset, chosen, None).read_range(0, min(SAMPLES, dataset.splits[chosen]))
 
@@ -49,29 +49,27 @@ def trial_batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:
 
 
 def largest_difference(recipe: Recipe, original: nn.Module, exported: nn.Module, trials: Iterable[Batch]) -> Difference:
-    """How far an exported model is from the original.
+    """Return the largest difference between an exported model and the original.
 
     Raises:
-        RecipeError: it fails, or gives other outputs or shapes.
+        RecipeError: The exported model fails, or returns other outputs or shapes.
     """
     worst = Difference(0.0, "", 0)
     for batch in trials:
         with torch.no_grad():
-            wanted = dict(outputs_by_name(recipe.forward(original, batch)))
+            expected = dict(outputs_by_name(recipe.forward(original, batch)))
             try:
-                found: Mapping[str, Tensor] = exported(batch)
+                actual: Mapping[str, Tensor] = exported(batch)
             except Exception as error:
-                told = (str(error).splitlines() or [""])[0]
-                raise RecipeError(f"the exported model fails on a batch of {batch.size} samples: {told}") from error
-        for name, value in wanted.items():
-            if name not in found or found[name].shape != value.shape:
-                shape = tuple(found[name].shape) if name in found else "nothing"
-                raise RecipeError(
-                    f"the exported model gives {shape} for '{name}' where the original {tuple(value.shape)}"
-                )
-            far = _difference(value.double(), found[name].double())
-            if not far <= worst.value:
-                worst = Difference(far, name, batch.size)
+                message = (str(error).splitlines() or [""])[0]
+                raise RecipeError(f"the exported model fails on a batch of {batch.size} samples: {message}") from error
+        for name, value in expected.items():
+            if name not in actual or actual[name].shape != value.shape:
+                shape = tuple(actual[name].shape) if name in actual else "nothing"
+                raise RecipeError(f"the exported model returns {shape} for '{name}', the original {tuple(value.shape)}")
+            difference = _difference(value.double(), actual[name].double())
+            if not difference <= worst.value:
+                worst = Difference(difference, name, batch.size)
     return worst
 
 
@@ -79,5 +77,5 @@ def _difference(original: Tensor, exported: Tensor) -> float:
     if not original.numel():
         return 0.0
     same = torch.isnan(original) & torch.isnan(exported) | (original == exported)  # infinities
-    far = (original - exported).abs() / original.abs().clamp(min=1)
-    return float(torch.where(same, 0.0, far).nan_to_num(torch.inf).max())
+    relative = (original - exported).abs() / original.abs().clamp(min=1)
+    return float(torch.where(same, 0.0, relative).nan_to_num(torch.inf).max())

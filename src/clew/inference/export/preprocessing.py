@@ -1,4 +1,4 @@
-"""What is done to raw events before a model sees them, and which of it an exported model can do itself."""
+"""The preprocessing of raw events, and which part of it an exported model includes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.recipe import Recipe
 
 
 class Preprocessing(NamedTuple):
-    """The scaling of a model's inputs, and in words what it covers and what it does not."""
+    """The scaling of the inputs of a model, and descriptions of the preprocessing that it includes and does not."""
 
     scales: dict[str, InputScale]
     included: tuple[str, ...]
@@ -22,34 +22,41 @@ class Preprocessing(NamedTuple):
 def describe_preprocessing(
     recipe: Recipe, transforms: Sequence[Transform], inputs: Sequence[ModelInput]
 ) -> Preprocessing:
-    """What an exported model takes over: the scaling of columns that samples have from the events as they are.
+    """Describe what an exported model includes: the scaling of columns that samples copy from the events.
 
-    What concerns labels and weights alone is not counted, nor what changes no number.
+    Transforms of labels and weights do not count, nor those that change no number.
     """
     transforms = [
         each for each in without_columns(transforms, recipe.label_columns())[0] if not isinstance(each, SameItems)
     ]
     unchanged = {name: tuple(columns) for name, columns in recipe.passthrough_columns().items()}
     used = {each.column for each in inputs}
-    taken = {name: columns for name, columns in unchanged.items() if name in used}
-    last = {name: _scales_after(transforms, name) for columns in taken.values() for name in columns}
-    scales = {name: made for name, columns in taken.items() if (made := _scale(transforms, columns, last)) is not None}
-    done = {place for name in scales for column in taken[name] for place in _scaling(transforms, column, last[column])}
-    included = tuple(_told(transforms[place]) for place in sorted(done))
-    left_out = [_told(each) for place, each in enumerate(transforms) if place not in done]
-    prepared = sorted(used - taken.keys())
+    passed = {name: columns for name, columns in unchanged.items() if name in used}
+    last = {name: _first_scaling(transforms, name) for columns in passed.values() for name in columns}
+    scales = {
+        name: scale for name, columns in passed.items() if (scale := _scale(transforms, columns, last)) is not None
+    }
+    done = {
+        index
+        for name in scales
+        for column in passed[name]
+        for index in _scaling_indices(transforms, column, last[column])
+    }
+    included = tuple(_transform_text(transforms[index]) for index in sorted(done))
+    left_out = [_transform_text(each) for index, each in enumerate(transforms) if index not in done]
+    prepared = sorted(used - passed.keys())
     if prepared:
         left_out.append(f"{type(recipe).__name__}.prepare, which makes {', '.join(prepared)}")
     return Preprocessing(scales, included, tuple(left_out))
 
 
 def _scale(transforms: Sequence[Transform], columns: Sequence[str], last: Mapping[str, int]) -> InputScale | None:
-    """The scaling of columns that stand side by side; None where nothing is done to them."""
+    """The scaling of columns that form one input; None if they are not scaled."""
     shifts, factors = [], []
     for name in columns:
         shift, factor = 0.0, 1.0
-        for place in _scaling(transforms, name, last[name]):
-            own_shift, own_factor = _numbers(transforms[place], name)
+        for index in _scaling_indices(transforms, name, last[name]):
+            own_shift, own_factor = _shift_and_factor(transforms[index], name)
             shift, factor = shift + own_shift / factor, factor * own_factor
         shifts.append(shift)
         factors.append(factor)
@@ -57,28 +64,28 @@ def _scale(transforms: Sequence[Transform], columns: Sequence[str], last: Mappin
     return None if plain else InputScale(shift=tuple(shifts), factor=tuple(factors))
 
 
-def _scaling(transforms: Sequence[Transform], column: str, first: int) -> list[int]:
-    """Which transforms from `first` on scale a column."""
+def _scaling_indices(transforms: Sequence[Transform], column: str, first: int) -> list[int]:
+    """Indices of the transforms from `first` on that scale a column."""
     return [
-        place
-        for place, each in enumerate(transforms)
-        if place >= first and isinstance(each, (MinMax, Standard)) and column in each.columns
+        index
+        for index, each in enumerate(transforms)
+        if index >= first and isinstance(each, (MinMax, Standard)) and column in each.columns
     ]
 
 
-def _scales_after(transforms: Sequence[Transform], column: str) -> int:
-    """Behind the last transform that makes a column, or may: scaling before it cannot be taken over."""
+def _first_scaling(transforms: Sequence[Transform], column: str) -> int:
+    """The index after the last transform that may change a column otherwise: earlier scaling cannot be included."""
     last = 0
-    for place, each in enumerate(transforms):
+    for index, each in enumerate(transforms):
         if isinstance(each, Compute):
-            last = place + 1 if each.column == column else last
+            last = index + 1 if each.column == column else last
         elif not isinstance(each, (MinMax, Standard, Select, SelectItems)):
-            last = place + 1
+            last = index + 1
     return last
 
 
-def _numbers(transform: Transform, column: str) -> tuple[float, float]:
-    """Shift and factor."""
+def _shift_and_factor(transform: Transform, column: str) -> tuple[float, float]:
+    """The shift and the factor of a scaling transform."""
     if isinstance(transform, Standard):
         return transform.mean[column], 1 / (transform.std[column] or 1.0)
     assert isinstance(transform, MinMax)
@@ -86,7 +93,7 @@ def _numbers(transform: Transform, column: str) -> tuple[float, float]:
     return transform.low[column] + half, 1 / half
 
 
-def _told(transform: Transform) -> str:
+def _transform_text(transform: Transform) -> str:
     if isinstance(transform, (MinMax, Standard)):
         return f"{transform.kind} of {', '.join(transform.columns)}"
     if isinstance(transform, (Select, SelectItems)):

@@ -1,4 +1,4 @@
-"""What is left to do when a job has ended: the server gets the rest of its records, and what it made."""
+"""After the end of a job: sends the rest of its records and its results to the server."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from clew.runs.push import Pusher
 
 
 def finish(order: JobOrder, root: AgentFolder, server: str) -> str:
-    """Push what there is, with the job's own token. What the server does not want is left; why, or nothing.
+    """Send the results of a job, with the token of the job.
+
+    Returns:
+        Why some results were not sent; empty if all were.
 
     Raises:
-        ServerError: the server is away; try again.
+        ServerError: The server is not reachable; try again.
     """
-    with Connection(server, order.token, retry_seconds=0) as link:
+    with Connection(server, order.token, retry_seconds=0) as connection:
         try:
             if order.kind == "prepare":
-                _register(root.job(order.key).output(order.name), order.name, link)
+                _register_dataset(root.job(order.key).output(order.name), order.name, connection)
             if order.kind == "bench":
-                _tell_figures(root.job(order.key).output(order.name), order.name, link)
+                _send_benchmarks(root.job(order.key).output(order.name), order.name, connection)
             for run in _runs(order, root):
                 if order.kind != "tune":
                     _write_report(run)
-                _push(run, link)
+                _push(run, connection)
             if order.kind == "tune":
-                _push_study(root.job(order.key).output(order.name), link)
+                _push_study(root.job(order.key).output(order.name), connection)
         except ServerError as error:
             if error.status in (0, 429) or error.status >= 500:
                 raise
@@ -44,52 +47,52 @@ def finish(order: JobOrder, root: AgentFolder, server: str) -> str:
 
 
 def _runs(order: JobOrder, root: AgentFolder) -> Iterator[Run]:
-    place = root.job(order.key).output(order.name)
+    folder = root.job(order.key).output(order.name)
     if order.kind == "evaluate":
-        judged = root.job(str(order.target_key))
-        known = judged.order()
-        place = judged.output(known.name) if known is not None else place
+        evaluated = root.job(str(order.target_key))
+        evaluated_order = evaluated.order()
+        folder = evaluated.output(evaluated_order.name) if evaluated_order is not None else folder
     if order.kind == "tune":
-        yield from list_runs(place / "trials") if (place / "trials").is_dir() else ()
-    elif (place / "config.yaml").is_file() and order.kind not in ("prepare", "bench"):
-        yield Run(place)
+        yield from list_runs(folder / "trials") if (folder / "trials").is_dir() else ()
+    elif (folder / "config.yaml").is_file() and order.kind not in ("prepare", "bench"):
+        yield Run(folder)
 
 
 def _write_report(run: Run) -> None:
-    """Have a page for people."""
+    """Write the report of a run."""
     from clew.runs.report import write_report
 
     write_report(run)
 
 
-def _push(run: Run, link: Connection) -> None:
-    pusher = Pusher(run, link)
+def _push(run: Run, connection: Connection) -> None:
+    pusher = Pusher(run, connection)
     pusher.push()
     pusher.push_files()
     pusher.save_settings()
     pusher.note()
 
 
-def _register(folder: Path, name: str, link: Connection) -> None:
-    """Have a dataset be known by its key."""
+def _register_dataset(folder: Path, name: str, connection: Connection) -> None:
+    """Register a dataset at the server, by its key."""
     file = folder / "manifest.json"
     if file.is_file():
         manifest = json.loads(file.read_text())
         body = {"key": manifest["key"], "name": name, "location": str(folder), "manifest": manifest}
-        link.call("POST", "/datasets", body=body)
+        connection.call("POST", "/datasets", body=body)
 
 
-def _tell_figures(folder: Path, name: str, link: Connection) -> None:
-    """What a benchmark wrote right into its folder, as JSON."""
-    found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
-    told = {stem: document for stem, document in found.items() if isinstance(document, dict)}
-    for stem, document in told.items():
-        called = name if len(told) == 1 else f"{name} {stem}"
-        link.call("POST", "/benchmarks", body={"name": called, "host": socket.gethostname(), "document": document})
+def _send_benchmarks(folder: Path, name: str, connection: Connection) -> None:
+    """Send the JSON documents that a benchmark wrote into its folder."""
+    documents = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    results = {stem: document for stem, document in documents.items() if isinstance(document, dict)}
+    for stem, document in results.items():
+        title = name if len(results) == 1 else f"{name} {stem}"
+        connection.call("POST", "/benchmarks", body={"name": title, "host": socket.gethostname(), "document": document})
 
 
-def _push_study(folder: Path, link: Connection) -> None:
+def _push_study(folder: Path, connection: Connection) -> None:
     if (folder / "config.yaml").is_file():
         from clew.client.studies import Studies
 
-        Studies(link).push(folder)
+        Studies(connection).push(folder)

@@ -57,26 +57,26 @@ class CondorLauncher(SchedulerLauncher):
         return self._executable(task, folder, self.request)
 
     def _executable(self, task: Task, folder: Path, request: BatchRequest) -> str:
-        asked = request.at(self.site)
-        if asked.workers > 1 and isinstance(task, TrainTask):
-            task = task.model_copy(update={"workers": asked.workers})
-        elif asked.workers > 1 and isinstance(task, CommandTask):
-            task = CommandTask(arguments=(*task.arguments, "--workers", str(asked.workers)))
-        return batch_script.condor_script(self.site, asked, task, str(folder))
+        resolved = request.at(self.site)
+        if resolved.workers > 1 and isinstance(task, TrainTask):
+            task = task.model_copy(update={"workers": resolved.workers})
+        elif resolved.workers > 1 and isinstance(task, CommandTask):
+            task = CommandTask(arguments=(*task.arguments, "--workers", str(resolved.workers)))
+        return batch_script.condor_script(self.site, resolved, task, str(folder))
 
     def _submit_description(self, folder: Path, request: BatchRequest, arguments: str) -> str:
-        asked = request.at(self.site)
-        if asked.after:
+        resolved = request.at(self.site)
+        if resolved.after:
             raise ConfigError("HTCondor has no dependencies without DAGMan; leave out --after, submit it later")
-        if (asked.nodes or 1) > 1:
+        if (resolved.nodes or 1) > 1:
             raise ConfigError("clew's jobs for HTCondor run on one machine each; leave out --nodes")
-        whole = asked.in_one_process()
-        log = "log.txt" if asked.array is None else "log-$(Process).txt"
+        whole = resolved.in_one_process()
+        log = "log.txt" if resolved.array is None else "log-$(Process).txt"
         values: dict[str, object] = {
             "universe": "vanilla",
             "executable": script_file(folder),
             "arguments": arguments,
-            "batch_name": f"clew-{asked.name}",
+            "batch_name": f"clew-{resolved.name}",
             "initialdir": Path.cwd(),
             "output": folder / log,
             "error": folder / log,
@@ -86,13 +86,13 @@ class CondorLauncher(SchedulerLauncher):
             "request_gpus": whole.gpus or None,
             "request_memory": whole.memory,
             "accounting_group": self.site.account,
-            "+MaxRuntime": f"{asked.wall_time:.0f}",
+            "+MaxRuntime": f"{resolved.wall_time:.0f}",
             "kill_sig": "SIGTERM",
-            "job_max_vacate_time": f"{batch_script.grace_seconds(self.site, asked.wall_time or 0):.0f}",
-            "on_exit_remove": "(ExitBySignal == False) && (ExitCode != 75)" if asked.requeue else None,
+            "job_max_vacate_time": f"{batch_script.grace_seconds(self.site, resolved.wall_time or 0):.0f}",
+            "on_exit_remove": "(ExitBySignal == False) && (ExitCode != 75)" if resolved.requeue else None,
         }
         lines = [f"{name} = {value}" for name, value in values.items() if value is not None]
-        return "\n".join([*lines, *self.site.directives, f"queue {asked.array or 1}", ""])
+        return "\n".join([*lines, *self.site.directives, f"queue {resolved.array or 1}", ""])
 
     def _write_plain(self, task: Task, folder: Path, request: BatchRequest, text: str) -> None:
         super()._write_plain(task, folder, request, self._executable(task, folder, request))
@@ -135,7 +135,7 @@ class CondorLauncher(SchedulerLauncher):
         states = [_STATES.get(int(row.get("JobStatus", 0)), "running") for row in rows]
         for state in ("running", "waiting"):
             if state in states:
-                self.found(job)
+                self.note_found(job)
                 return state
         if recorded is not None or _was_removed(job):
             return recorded or ("stopped" if supervisor.stop_file(folder).exists() else "cancelled")

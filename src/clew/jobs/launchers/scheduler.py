@@ -104,14 +104,16 @@ class SchedulerLauncher(ABC):
         write_text(script_file(folder), text)
 
     def _write_supervised(self, task: Task, folder: Path, request: BatchRequest, supervision: Supervision) -> None:
-        asked = request.model_copy(update={"name": unique_name(folder), "requeue": False})
-        total = self._wall_time(asked, supervision)
-        asked = asked.model_copy(update={"wall_time": total}).at(self.site)
+        resolved = request.model_copy(update={"name": unique_name(folder), "requeue": False})
+        total = self._wall_time(resolved, supervision)
+        resolved = resolved.model_copy(update={"wall_time": total}).at(self.site)
         write_task(task, folder)
         words = tuple(batch_script.task_words(self.site, task, str(folder)))
-        if asked.workers > 1 or (asked.nodes or 1) > 1:
+        if resolved.workers > 1 or (resolved.nodes or 1) > 1:
             words = self.spread(words, folder)
-        limit = (asked.wall_time or self.site.wall_time) - _lead(supervision, asked.wall_time or self.site.wall_time)
+        limit = (resolved.wall_time or self.site.wall_time) - _lead(
+            supervision, resolved.wall_time or self.site.wall_time
+        )
         ProcessSpec(
             command=words,
             working_folder=supervision.working_folder or str(Path.cwd()),
@@ -121,7 +123,7 @@ class SchedulerLauncher(ABC):
             memory=supervision.memory,
             grace=supervision.grace,
         ).write(folder)
-        self.write_supervised_script(folder, asked)
+        self.write_supervised_script(folder, resolved)
 
     def _wall_time(self, request: BatchRequest, supervision: Supervision) -> float | None:
         """What the scheduler is asked for: the task's limit, its grace and a margin, in whole minutes."""
@@ -156,7 +158,7 @@ class SchedulerLauncher(ABC):
         """Whether to look again: what a job left may appear a moment after its end."""
         return time.monotonic() - _missing_since.setdefault(job.folder, time.monotonic()) < _PATIENCE
 
-    def found(self, job: LaunchedJob) -> None:
+    def note_found(self, job: LaunchedJob) -> None:
         """Note that the job was seen."""
         _missing_since.pop(job.folder, None)
 

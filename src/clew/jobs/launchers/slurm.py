@@ -96,7 +96,7 @@ class SlurmLauncher(SchedulerLauncher):
         if state is None:
             return self._unknown(job)
         if state in ("running", "waiting"):
-            self.found(job)
+            self.note_found(job)
             return state
         if recorded is None and is_supervised(folder):
             return self._unrecorded(job, state)

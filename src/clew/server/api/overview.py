@@ -13,7 +13,7 @@ from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import PROBLEMS, Reader, ServiceOf
 from clew.server.api.runs import RunRow, run_rows, visible_runs
 from clew.server.database.tables import agents, jobs, runs
-from clew.server.jobs.agents import is_alive
+from clew.server.jobs.queue import is_alive
 from clew.server.storage.quota import storage_quota, stored_bytes
 
 router = APIRouter(prefix="/api/v1", tags=["overview"], responses=PROBLEMS)

@@ -37,7 +37,7 @@ def register_agent(transaction: Transaction, caller: Caller, registration: Agent
     if row is None:
         number = transaction.add(agents, **values, owner=caller.user, name=registration.name, created=now)
     else:
-        if row.facts["uid"] != registration.uid and now - row.seen < queue.AGENT_TIMEOUT:
+        if row.facts["uid"] != registration.uid and queue.is_alive(row.seen, now):
             error = f"another agent of yours is called {registration.name}"
             raise RequestError(409, error, where="name", hint="choose another --name")
         number = int(row.id)
@@ -122,12 +122,7 @@ def _agent_info(row: Any, resources: list[Resources]) -> AgentInfo:
         )
     same = {name: row[name] for name in ("id", "name", "host", "version", "slots", "load", "seen")}
     names = {"owner": row["owner_name"], "group": row["group_name"]}
-    return AgentInfo(**same, **names, used=used, jobs=len(resources), alive=is_alive(row["seen"]))
-
-
-def is_alive(last_contact: float) -> bool:
-    """Return whether an agent with this last contact (seconds since 1970) counts as alive."""
-    return time.time() - last_contact < queue.AGENT_TIMEOUT
+    return AgentInfo(**same, **names, used=used, jobs=len(resources), alive=queue.is_alive(row["seen"]))
 
 
 def delete_agent(transaction: Transaction, caller: Caller, agent: int) -> None:

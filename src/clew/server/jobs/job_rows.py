@@ -13,19 +13,6 @@ from clew.server.accounts.caller import Caller
 from clew.server.database.tables import agents, groups, job_events, jobs, runs, users
 from clew.server.problems import not_found
 
-_LIST_COLUMNS = (
-    "id",
-    "name",
-    "kind",
-    "state",
-    "reason",
-    "attempt",
-    "attempts",
-    "priority",
-    "resources",
-    "dataset",
-    *("cancel", "exit_code", "created", "begun", "ended", "facts"),
-)
 _DETAIL_COLUMNS = ("spec", "files", "arguments")
 _SAME_NAMES = (
     "id",
@@ -39,6 +26,7 @@ _SAME_NAMES = (
     "dataset",
     *("created", "ended"),
 )
+_LIST_COLUMNS = (*_SAME_NAMES, "attempts", "cancel", "exit_code", "begun", "facts")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ _SILENT_FACT = "silent"
 _HELD_COLUMNS = ("id", "state", "attempt", "agent", "facts", "begun")
 
 
+def is_alive(last_contact: float, now: float | None = None) -> bool:
+    """Return whether an agent with this last contact (seconds since 1970) counts as alive."""
+    return (time.time() if now is None else now) - last_contact < AGENT_TIMEOUT
+
+
 def reconcile(
     transaction: Transaction, agent: int, held: Sequence[HeldJob], *, now: float
 ) -> tuple[list[int], list[int]]:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from clew.client.job import ACTIVE_STATES, Resources, Slots, remaining_slots
 from clew.server.database.tables import agents, jobs, members, users
 from clew.server.database.writer import Transaction
-from clew.server.jobs.queue import AGENT_TIMEOUT, add_job_event
+from clew.server.jobs.queue import add_job_event, is_alive
 
 _RESERVE_AFTER_SECONDS = 600.0
 """A job that is first in line and has waited this long is not overtaken by smaller jobs any more."""
@@ -145,7 +145,7 @@ def _candidates(transaction: Transaction, agent: sa.RowMapping, now: float) -> l
     rows = transaction.execute(query.order_by(jobs.c.priority.desc(), jobs.c.id).limit(_MAX_CANDIDATES)).all()
     other_agents = {row.agent for row in rows if row.agent not in (None, agent["id"])}
     contacts = transaction.execute(sa.select(agents.c.id, agents.c.seen).where(agents.c.id.in_(other_agents)))
-    alive = {number for number, last_contact in contacts if now - last_contact < AGENT_TIMEOUT}
+    alive = {number for number, last_contact in contacts if is_alive(last_contact, now)}
     return [
         WaitingJob(row.id, row.owner, row.priority, Resources.model_validate(row.resources), row.created)
         for row in rows

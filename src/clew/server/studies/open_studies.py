@@ -131,7 +131,7 @@ class OpenStudies:
         def work(transaction: Transaction) -> None:
             row = visible_study(transaction.connection, caller, number)
             if not row.facts.get(EXTERNAL_FACT):
-                raise RequestError(409, "the server proposes the trials of this study", hint="tell their results")
+                raise RequestError(409, "the server proposes the trials of this study", hint="report their results")
             for trial in trials:
                 save_trial(transaction, number, trial)
             touch_study(transaction, number, best_trials(transaction, number, row.objectives))

@@ -1,4 +1,4 @@
-"""Validations that wait or are in progress, and who computes them: workers, a thread, or a background process."""
+"""Validations that wait or are in progress. They are computed by workers, a thread, or a background process."""
 
 from __future__ import annotations
 

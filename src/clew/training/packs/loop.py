@@ -344,7 +344,7 @@ class PackLoop:
             member = self.members[row]
             if code != LOST and save_weights:
                 self._save_weights(row, ("best",) if code == FAILED else ("last", "best"))
-            member.end(code, message, error)
+            member.end(code, message, **({"error": error} if error else {}))
             self.on_end(member)
         remaining = [row for row in range(len(self.members)) if row not in messages]
         self.members = [self.members[row] for row in remaining]

@@ -50,17 +50,16 @@ class PackMember:
         self.writer = self.run.writer("rank-0")
         self.writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=0, ranks=1)
 
-    def end(self, code: int, message: str = "", error: str = "") -> None:
+    def end(self, code: int, message: str = "", **fields: Any) -> None:
         """Write the last record, unless another process has taken over the run.
 
         Args:
             code: FINISHED, STOPPED, FAILED or LOST.
             message: Why it ended.
-            error: The name of the exception, if one ended it.
+            **fields: More fields of the record: `error`, the name of the exception, and its facts.
         """
         self.code, self.message = code, message
         status = {FINISHED: "finished", STOPPED: "stopped", FAILED: "failed"}.get(code)
         if status is not None:
-            fields = {"error": error} if error else {}
             self.writer.write("end", status=status, message=message, **fields, cpu=self.cpu)
         self.writer.close()

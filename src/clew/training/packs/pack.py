@@ -13,7 +13,7 @@ from torch import nn
 from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ClewError, LeaseError, RunError, StoppedError
+from clew.errors import ClewError, LeaseError, RunError, StoppedError, end_record
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
@@ -148,7 +148,7 @@ def _train_stacked(
                 loop.train()
         except BaseException as error:
             for member in loop.members:
-                member.end(FAILED, str(error) or type(error).__name__, type(error).__name__)
+                member.end(FAILED, **end_record(error))
                 on_end(member)
             if not isinstance(error, ClewError):
                 raise
@@ -172,7 +172,7 @@ def _train_one(member: PackMember) -> tuple[int, str]:
     if grouping.model_object(member.recipe) is not None:
         message = "a model given as an object cannot be trained several times; give it as file.py:name"
         member.begin()
-        member.end(FAILED, message, "ConfigError")
+        member.end(FAILED, message, error="ConfigError")
         return FAILED, message
     try:
         start = TrainingStart(member.recipe, member.config, resume=member.state is not None, lease=member.lease)

@@ -14,7 +14,7 @@ from typing import Any
 
 from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
-from clew.errors import LeaseError, RunError, StoppedError
+from clew.errors import LeaseError, RunError, StoppedError, end_record
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
 from clew.recipe_errors import recipe_errors
@@ -81,8 +81,7 @@ def train_replicas(run: Run, start: TrainingStart) -> None:
             raise  # the records belong to another process now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            reason = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **reason, cpu=time.process_time() - cpu_start)
+            writer.write("end", status=status, **end_record(error), cpu=time.process_time() - cpu_start)
             raise
         writer.write("end", status="finished", message=message, cpu=time.process_time() - cpu_start)
 

@@ -79,8 +79,8 @@ def global_moments(
     """
     counted = input * float(strategy.batch_counts)
     sums, squares = counted.sum(dimensions), (counted * counted).sum(dimensions)
-    own = torch.cat([sums, squares, counted.new_tensor([values * strategy.batch_counts])])
-    total: Tensor = _SumOverRanks.apply(own)  # type: ignore[no-untyped-call]
+    local = torch.cat([sums, squares, counted.new_tensor([values * strategy.batch_counts])])
+    total: Tensor = _SumOverRanks.apply(local)  # type: ignore[no-untyped-call]
     count = total[-1].clamp(min=1)
     mean = total[: len(sums)] / count
     return mean, total[len(sums) : 2 * len(sums)] / count - mean * mean, count

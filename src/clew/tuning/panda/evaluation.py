@@ -71,7 +71,7 @@ def evaluate(
     job = GridJob(template, files, folder, names or {}, on_start)
     try:
         loss, facts = _train(job, point)
-    except (ClewError, objectives.MissingMetricError, OSError) as error:
+    except (ClewError, OSError) as error:
         return {"status": getattr(error, "exit_code", 1) or 1, "loss": FAILED_LOSS, "message": str(error)}
     if not math.isfinite(loss):
         return {"status": 1, "loss": FAILED_LOSS, "message": f"the objective is {loss}"}

@@ -309,7 +309,7 @@ class _Heartbeat:
         self.last_answer, self.server_restarted = time.monotonic(), False
         self._closed = threading.Event()
         dealer = _open_dealer(context, address, token)
-        dealer.setsockopt(zmq.LINGER, 0)  # nobody waits for the last heartbeat
+        dealer.setsockopt(zmq.LINGER, 0)  # no process waits for the last heartbeat
         self._thread = threading.Thread(target=self._run, args=(dealer, number), name="heartbeat", daemon=True)
         self._thread.start()
 
