@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from clew.core import entry_points
+from clew.core.code_loading import load_file
 from clew.core.config import Section, to_data
-from clew.errors import ClewError, RecipeError, nearest
+from clew.errors import RecipeError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -271,8 +270,9 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     Raises:
         RecipeError: there is none, or its code does not load.
     """
-    if name.endswith(".py") or "/" in name:
-        return _from_file((base or Path.cwd()) / Path(name).expanduser())
+    if re.search(r"\.py(:\w+)?$", name) or "/" in name:
+        file, _, class_name = name.partition(".py:")
+        return _from_file((base or Path.cwd()) / Path(f"{file}.py" if class_name else name).expanduser(), class_name)
     table = shipped()
     if name not in table:
         table = available()
@@ -328,39 +328,13 @@ def available() -> dict[str, str]:
     return entry_points.installed_entry_points(ENTRY_POINTS)
 
 
-def load_code(place: str) -> Any:
-    """What `file.py:name` or `module:name` stands for.
-
-    Raises:
-        RecipeError: there is no such thing, or its code does not load.
-    """
-    where, _, name = place.rpartition(":")
-    if not where or not name:
-        raise RecipeError(f"'{place}' is no place of code; write file.py:name or module:name")
-    if where.endswith(".py"):
-        if not Path(where).is_file():
-            raise RecipeError(f"no file {where}")
-        module = _loaded(Path(where).resolve())
-    else:
-        try:
-            module = importlib.import_module(where)
-        except ImportError as error:
-            raise RecipeError(f"'{place}' does not load: {error}") from error
-    if not hasattr(module, name):
-        raise RecipeError(f"{where} has no '{name}'{nearest(name, vars(module))}")
-    return getattr(module, name)
-
-
-def _loaded(path: Path) -> Any:
-    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    return sys.modules.get(name) or _execute(path, name)
-
-
-def _from_file(path: Path) -> type[Recipe]:
+def _from_file(path: Path, class_name: str) -> type[Recipe]:
     if not path.is_file():
         raise RecipeError(f"no recipe file {path}")
     path = path.resolve()
-    module = _loaded(path)
+    module = load_file(path)
+    if class_name:
+        return _checked(getattr(module, class_name, None), f"{path}:{class_name}", f"{path}:{class_name}")
     name = module.__name__
     classes = {
         item
@@ -371,37 +345,6 @@ def _from_file(path: Path) -> type[Recipe]:
         names = ", ".join(sorted(item.__name__ for item in classes)) or "none"
         raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {names}")
     return _checked(classes.pop(), str(path), str(path))
-
-
-def _execute(path: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # its network lies beside it, as for a script
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        if isinstance(error, ClewError):
-            raise
-        where = _place_of(error, path)
-        raise RecipeError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
-    return module
-
-
-def _place_of(error: BaseException, path: Path) -> str:
-    """File and line: of the recipe, or of the module it imports where the syntax is wrong there."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename or path}:{error.lineno}"
-    frame, place = error.__traceback__, str(path)
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename == str(path):
-            place = f"{path}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return place
 
 
 def _checked(found: Any, where: str, location: str) -> type[Recipe]:

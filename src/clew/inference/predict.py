@@ -49,6 +49,7 @@ def predict(
     batch_size: int | None = None,
     workers: int = 1,
     replace: bool = False,
+    current_code: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
@@ -78,6 +79,7 @@ def predict(
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
         replace: Whether an existing `output` may be replaced.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -104,7 +106,7 @@ def predict(
     if events is not None and (data is not None or split is not None or input):
         raise ConfigError("pass events, a dataset (data, split) or files (input): only one of them")
     path = None if output is None else _check_output(Path(output), replace=replace)
-    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events)
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
     if columns is None and in_memory.is_plain_array(events):
         columns = ()
@@ -139,6 +141,7 @@ class _Request:
     recipe: Any
     batch_size: int | None
     events: Any = None
+    current_code: bool = False
 
     def samples(self, source: RawEvents | None, dataset: Any) -> SampleSource:
         """Return the samples to predict. `source` prepares raw events; None for a dataset."""
@@ -154,7 +157,7 @@ class _Request:
 
 def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    recipe, config = recipe_of_run(run, request.recipe)
+    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code)
     is_raw = bool(request.input) or request.events is not None
     events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
     if events is not None and request.input and not current_rank().rank:

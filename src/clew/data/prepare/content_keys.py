@@ -113,6 +113,7 @@ def _name(code: Any) -> str:
     """Return `module:name`. A recipe that is a file counts by its file name only, because its folder must not
     matter."""
     module = re.sub(r"^clew_recipe_(.*)_[0-9a-f]{8}$", r"\1", code.__module__)
+    module = re.sub(r"^clew_run_[0-9a-f]{8}\.", "", module)  # the saved code of a run
     return f"{module}:{code.__qualname__}"
 
 
