@@ -18,6 +18,7 @@ LAYERS = (
     {"data.expression"},
     {"metrics", "data.transforms", "data.readers", "data.writers", "data.table_cache"},
     {"recipe", "runs"},
+    {"recipe_errors"},
     {"data.dataset", "jobs", "storage.models"},
     {"data.prepare"},
     {"models"},

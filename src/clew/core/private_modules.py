@@ -1,7 +1,7 @@
 """Modules from a folder of source files, imported under private names.
 
-Two folders may hold two versions of the same module. Each folder is a package of its own, and `import network` in one of
-its files leads to the `network.py` of that folder. So both versions can be used in one process.
+Two folders may hold two versions of the same module. Each folder is a package of its own, and `import network` in one
+of its files leads to the `network.py` of that folder. So both versions can be used in one process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+SAVED_CODE = "clew-code.json"
+"""The file that makes a folder a folder of saved source files."""
 PREFIX = "clew_run_"
 """Beginning of the names of the packages, followed by eight hexadecimal digits."""
 
@@ -82,6 +84,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         return sys.modules[f"{self._package}.{name.partition('.')[0]}"]
 
     def _has(self, name: str) -> bool:
+        if name.partition(".")[0] in sys.stdlib_module_names:
+            return False
         place = self._root.joinpath(*name.split("."))
         return place.with_suffix(".py").is_file() or place.is_dir()
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clew.core.code_loading import load_code
 from clew.errors import ConfigError, RecipeError
+from clew.recipe import load_code
 
 if TYPE_CHECKING:
     from torch import nn

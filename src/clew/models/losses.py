@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as f
 
-from clew.core.code_loading import load_code
 from clew.errors import ConfigError, DataError, nearest
+from clew.recipe import load_code
 
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from clew.core.code_loading import SAVED_CODE
 from clew.core.files import write_text
+from clew.core.private_modules import SAVED_CODE
 from clew.runs.folder import Run
 
 SECOND = "second-folder"
@@ -99,8 +99,8 @@ def code_differences(first: Run, second: Run) -> list[str]:
     texts = saved_texts(first), saved_texts(second)
     lines: list[str] = []
     for name in sorted(texts[0].keys() | texts[1].keys()):
-        sides = [text.get(name, "").splitlines() for text in texts]
-        lines += difflib.unified_diff(*sides, f"{first.name}/{name}", f"{second.name}/{name}", lineterm="", n=2)
+        old, new = (text.get(name, "").splitlines() for text in texts)
+        lines += difflib.unified_diff(old, new, f"{first.name}/{name}", f"{second.name}/{name}", lineterm="", n=2)
     codes = [SavedCode.of_run(run) or SavedCode() for run in (first, second)]
     return lines + [
         f"{module} differs: {codes[0].version} and {codes[1].version}" for module in shipped_changes(*codes)

@@ -8,7 +8,6 @@ from types import FunctionType
 from typing import Any, Protocol, TypeAlias
 
 from clew import readers
-from clew.core.code_loading import load_code
 from clew.core.files import sha256
 from clew.data.dataset import Dataset
 from clew.data.prepare import api as prepare
@@ -17,7 +16,7 @@ from clew.data.table import Table, in_memory
 from clew.errors import ConfigError
 from clew.models import loading
 from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess_columns
-from clew.recipe import Recipe, resolve
+from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
 

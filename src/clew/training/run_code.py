@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.core.imported_files import imported_files
+from clew.core.source_files import local_sources
+from clew.data.dataset import Dataset
+from clew.data.prepare.content_keys import differences, preparation_parts
 from clew.jobs.rank_info import current_rank
 from clew.models.columns import Columns, ColumnsConfig
 from clew.models.loading import MODEL_ENDINGS
@@ -26,8 +28,9 @@ _TYPED_IN = "typed_in.py"
 def save_code(run: Run, recipe: Recipe) -> None:
     """Save the source files of a recipe, and of a model or a loss that its settings name, in the folder of a run.
 
-    A recipe from a file is saved with the files of its folder that it imports; a recipe of a package with the modules of
-    that package that it imports. Of clew's own recipes only hashes are saved: their code belongs to a version of clew.
+    A recipe from a file is saved with the files of its folder that it imports; a recipe of a package with the modules
+    of that package that it imports. Of clew's own recipes only hashes are saved: their code belongs to a version of
+    clew.
 
     Args:
         run: The run, whose folder exists.
@@ -54,12 +57,12 @@ def files_of(recipe: Recipe) -> tuple[dict[str, Path], str]:
     place = _recipe_file(recipe)
     if place is not None:
         path, root = place
-        files = imported_files(path, root)
+        files = local_sources(path, root)
         entry = f"{path.relative_to(root).as_posix()}:{type(recipe).__qualname__}"
     if isinstance(recipe, Columns):
         for path in (path for _, path in _places(recipe.config) if path.is_file()):
             root = path.parent
-            added = imported_files(path, root) if path.suffix == ".py" else {path.name: path}
+            added = local_sources(path, root) if path.suffix == ".py" else {path.name: path}
             # two folders may have files of the same name
             prefix = "" if all(files.get(name, file) == file for name, file in added.items()) else f"{SECOND}/"
             files |= {f"{prefix}{name}": file for name, file in added.items()}
@@ -109,6 +112,27 @@ def warn_about_code(run: Run, code: SavedCode, recipe: Recipe, *, current: bool)
     if modules:
         message = f"{run.path} was trained with clew {code.version}; its recipe has changed since: {short(modules)}"
         warnings.warn(message, CodeWarning, stacklevel=4)
+
+
+def warn_about_dataset(recipe: Recipe, dataset: Dataset) -> None:
+    """Warn if a dataset was prepared by other code of the recipe, or with other transforms.
+
+    Args:
+        recipe: The recipe that is trained.
+        dataset: The dataset it is trained on.
+    """
+    before = dataset.manifest.preparation
+    if before is None:
+        return
+    lines = differences(before, preparation_parts(recipe))
+    if lines:
+        what = recipe.location or type(recipe).__name__
+        warnings.warn(
+            f"{dataset.path} was prepared by other code: {short(dict.fromkeys(lines))}; to prepare it again: "
+            f"clew prepare {what} --output {dataset.path} --replace",
+            CodeWarning,
+            stacklevel=4,
+        )
 
 
 def _recipe_file(recipe: Recipe) -> tuple[Path, Path] | None:

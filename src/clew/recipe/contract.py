@@ -1,18 +1,13 @@
-"""The contract a researcher fills in, and how a recipe is found."""
+"""The contract of a recipe: what a researcher writes for one physics task."""
 
 from __future__ import annotations
 
-import importlib
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from clew.core import entry_points
-from clew.core.code_loading import load_file
 from clew.core.config import Section, to_data
-from clew.errors import RecipeError, nearest
+from clew.errors import RecipeError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,9 +19,6 @@ if TYPE_CHECKING:
     from clew.data.transforms import Transform
     from clew.figure import Figure
     from clew.metrics import Metric
-
-ENTRY_POINTS = "clew.recipes"
-TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
 
 class Loss(NamedTuple):
@@ -81,7 +73,7 @@ class Recipe:
     """Smallest batch size for evaluation and prediction. Choose a smaller one if a single sample is large."""
 
     location: ClassVar[str] = ""
-    """Name or file by which `find` found the class. Set by clew."""
+    """Name or file of the class, from which `clew.recipe.find` loads it. Set by clew."""
 
     def __init__(self, config: Section | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -89,7 +81,9 @@ class Recipe:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as location and settings, so that a recipe from a file can be loaded in another process."""
         if vars(type(self)).get("location"):
-            return _rebuild, (self.location, to_data(self.config))
+            from clew.recipe.lookup import rebuild  # which imports this module
+
+            return rebuild, (self.location, to_data(self.config))
         return type(self), (self.config,)
 
     def read(self, path: str) -> Iterable[Table]:
@@ -260,98 +254,3 @@ class Recipe:
     def benchmark_facts(self, dataset: Dataset) -> Mapping[str, float]:
         """Return numbers about a dataset that the report of a benchmark shows. The default returns none."""
         return {}
-
-
-def find(name: str, *, base: Path | None = None) -> type[Recipe]:
-    """The recipe class called `name`: shipped, from an entry point, or in a Python file.
-
-    `base` is the folder that relative files are looked up from (default: the current one).
-
-    Raises:
-        RecipeError: there is none, or its code does not load.
-    """
-    if re.search(r"\.py(:\w+)?$", name) or "/" in name:
-        file, _, class_name = name.partition(".py:")
-        return _from_file((base or Path.cwd()) / Path(f"{file}.py" if class_name else name).expanduser(), class_name)
-    table = shipped()
-    if name not in table:
-        table = available()
-    if re.fullmatch(r"[\w.]+:[\w.]+", name):
-        table[name] = name
-    if name not in table:
-        raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
-    module, _, attribute = table[name].partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(f"recipe '{name}' ({table[name]}) does not load: {error}") from error
-    return _checked(found, table[name], name)
-
-
-def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
-    """A recipe from what a user may hand over: its name or file, its class, or the thing itself."""
-    if isinstance(recipe, str):
-        return find(recipe)()
-    made = recipe() if isinstance(recipe, type) else recipe
-    kind = type(made)
-    if "location" not in vars(kind):
-        kind.location = _location(kind)
-    return made
-
-
-def _location(kind: type[Recipe]) -> str:
-    """Where a class that was imported, not found, can be found: a shipped name, or `module:Class`; '' for nowhere."""
-    for name, place in shipped().items():
-        module, _, attribute = place.partition(":")
-        if kind is getattr(sys.modules.get(module), attribute, None):
-            return name
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if kind.__module__ == "__main__" and script and Path(script).is_file():
-        return str(Path(script).resolve())
-    if kind.__module__ == "__main__" or kind is not getattr(sys.modules.get(kind.__module__), kind.__qualname__, None):
-        return ""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
-    found = find(location)
-    return found(found.Config.model_validate(config))
-
-
-def shipped() -> dict[str, str]:
-    """The recipes that come with clew: the `module:Class` of each name."""
-    return entry_points.shipped_entry_points(ENTRY_POINTS)
-
-
-def available() -> dict[str, str]:
-    """All installed recipes, those of other packages included: the `module:Class` of each name."""
-    return entry_points.installed_entry_points(ENTRY_POINTS)
-
-
-def _from_file(path: Path, class_name: str) -> type[Recipe]:
-    if not path.is_file():
-        raise RecipeError(f"no recipe file {path}")
-    path = path.resolve()
-    module = load_file(path)
-    if class_name:
-        return _checked(getattr(module, class_name, None), f"{path}:{class_name}", f"{path}:{class_name}")
-    name = module.__name__
-    classes = {
-        item
-        for item in vars(module).values()
-        if isinstance(item, type) and issubclass(item, Recipe) and item.__module__ == name
-    }
-    if len(classes) != 1:
-        names = ", ".join(sorted(item.__name__ for item in classes)) or "none"
-        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {names}")
-    return _checked(classes.pop(), str(path), str(path))
-
-
-def _checked(found: Any, where: str, location: str) -> type[Recipe]:
-    if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise RecipeError(f"{where} is not a subclass of clew.Recipe")
-    for required in ("prepare", "model"):
-        if getattr(found, required) is getattr(Recipe, required):
-            raise RecipeError(f"{where}: recipe {found.__name__} must define {required}()")
-    found.location = location
-    return found
