@@ -17,7 +17,7 @@ class Game(Recipe):
     """The critic learns twice a step, the maker once; the maker's noise is the column x."""
 
     columns = ("x", "y")
-    defaults = {"train": {"best": {"metric": "spread"}}}
+    defaults = {"train": {"best": {"metric": "spread", "direction": "minimize"}}}
 
     def prepare(self, events: Table) -> Table:
         return events
