@@ -263,7 +263,7 @@ def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Except
 
 
 def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
-    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
+    root.job("1-x").spec_file.mkdir(parents=True)
     doing = work(root)
     doing.take(order("print(1)"))
     assert end(doing).code == 2 and "spec.yaml" in end(doing).reason
