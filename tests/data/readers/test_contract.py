@@ -1,4 +1,4 @@
-"""What every reader keeps to, shipped or not: one suite, run over all of them."""
+"""The contract of every reader: one suite, run over all of them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from . import problem, ragged, whole, write_root
 
 EVENTS = 8000
 LENGTHS = np.arange(EVENTS) % 7
-"""Items an event. Every 7th event has none, but in text, where an event is its lines."""
+"""Items per event. Every 7th event has none, except in text, where an event is its lines."""
 OTHERS = np.where(np.arange(EVENTS) < 100, LENGTHS, LENGTHS // 2)
-"""Of other items: in the first pieces there happen to be as many."""
+"""Lengths of other items, equal to `LENGTHS` in the first pieces."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of file: how to write one of `EVENTS` events, and how to have it in pieces of about so many."""
+    """A kind of file: how to write one of `EVENTS` events, and how to read it in pieces of about this size."""
 
     kind: str
     name: str
@@ -79,7 +79,7 @@ def write_hdf5(path: Path) -> None:
 
 
 def columns() -> dict[str, Any]:
-    """Lists of the same items, and one of others."""
+    """Lists of the same items, and one list of other items."""
     return {"run": np.arange(EVENTS), "x": ragged(LENGTHS), "y": ragged(LENGTHS, "i4"), "z": ragged(OTHERS)}
 
 
@@ -236,6 +236,6 @@ def test_a_piece_is_read_without_the_rest(case: Case, folder: Path) -> None:
 
 
 def _bytes_read() -> int:
-    """Bytes this process has read so far, by any library; Linux counts them."""
+    """Bytes that this process has read so far with any library, counted by Linux."""
     text = Path("/proc/self/io").read_text()
     return int(text.partition("rchar: ")[2].split()[0])

@@ -1,4 +1,4 @@
-"""Random tables for the tests of this folder, and what two tables must have in common to be the same."""
+"""Random tables for the tests of this folder, and the comparison of two tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tables_like(draw: st.DrawFn, specs: list[Spec]) -> Table:
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """Any table."""
+    """A random table."""
     return draw(tables_like(draw(SPECS)))
 
 
@@ -63,7 +63,7 @@ def families(draw: st.DrawFn) -> list[Table]:
 
 @st.composite
 def tables_and_windows(draw: st.DrawFn) -> tuple[Table, int, int | None]:
-    """A table, and where to cut it: mostly inside, sometimes backwards, counted from the end, or beyond it."""
+    """A table and a range to cut: mostly inside, sometimes reversed, counted from the end, or beyond it."""
     table = draw(tables())
     inside, anywhere = st.integers(0, len(table)), st.integers(-10, 10)
     return table, draw(inside | anywhere), draw(inside | anywhere | st.none())
@@ -92,7 +92,7 @@ def assert_same(left: Table, right: Table) -> None:
 
 
 def sharing(table: Table) -> set[frozenset[str]]:
-    """The sets of columns that hold one and the same offsets array."""
+    """The sets of columns that share one offsets array."""
     groups: dict[int, list[str]] = {}
     for name, column in table.items():
         if isinstance(column, Ragged):

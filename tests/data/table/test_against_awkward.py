@@ -1,4 +1,4 @@
-"""Tables against awkward arrays: the same question put to both."""
+"""Tables against awkward arrays: the same operations on both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import MANY, assert_same, families, sharing, tables, tables_and_windows, 
 
 
 def awkward_twin(table: Table) -> Any:
-    """The same events as an awkward array, made without clew's own conversion."""
+    """The same events as an awkward array, made without the conversion of clew."""
     fields = {}
     for name, column in table.items():
         if isinstance(column, Ragged):
