@@ -118,7 +118,7 @@ def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path
     client, (held,) = Client(), rucio.disk.rglob(did.rpartition(":")[2])
     other = add_element(client, "OTHER", tmp_path / "other")
     try:
-        with pytest.raises(DataError, match=r"say where it should lie: .*, one of DISK, OTHER"):
+        with pytest.raises(DataError, match=r"choose a storage element: .*, one of DISK, OTHER"):
             storage.copy(tmp_path / "a", f"{did}.more")
         storage.copy(tmp_path / "a", f"{did}.more?rse={other}")
         file = {"scope": SCOPE, "name": did.rpartition(":")[2], "bytes": 5, "adler32": "02f80100"}

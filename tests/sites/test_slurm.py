@@ -97,7 +97,7 @@ def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluste
 def test_mpi_on_a_site_without_pmi_is_reported(site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
-    assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
+    assert outcome.code != 0 and "MPI connects 1 of 3 ranks" in outcome.err
 
 
 @long
