@@ -18,6 +18,7 @@ LAYERS = (
     {"data.expression"},
     {"metrics", "data.transforms", "data.readers", "data.writers", "data.table_cache"},
     {"recipe", "runs"},
+    {"recipe_errors"},
     {"data.dataset", "jobs", "storage.models"},
     {"data.prepare"},
     {"models"},
@@ -27,7 +28,7 @@ LAYERS = (
     {"settings"},
     {"client"},
     {"jobs.agent"},
-    {"server", "bench"},
+    {"server", "bench", "testing"},
     {"cli"},
     {"__main__"},
 )
@@ -39,6 +40,7 @@ PUBLIC_MODULES = {
     "clew.data.readers",
     "clew.data.transforms",
     "clew.data.table_cache",
+    "clew.testing",
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {

@@ -97,6 +97,24 @@ class LeaseError(StoppedError):
     """This process lost its lease because it did not renew it in time. Another process does the work now."""
 
 
+def error_from_process(process: str, kind: str, message: str) -> ClewError:
+    """Return the error to raise for an error in another process, of which only the name and the text arrived.
+
+    Args:
+        process: The process, for example `rank 1`.
+        kind: Name of the class of the error.
+        message: Its text.
+
+    Returns:
+        A mistake of the user's unchanged; anything else as a `WorkerError`.
+    """
+    classes = {kind.__name__: kind for kind in (ConfigError, DataError, RecipeError, RunError, UserError)}
+    classes["RecipeCodeError"] = RecipeError
+    if kind in classes:
+        return classes[kind](message)
+    return WorkerError(f"{process}: {message}")
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """The end of an error message: a suggestion if a choice is similar to `name`, else the choices, else nothing.
 

@@ -154,7 +154,7 @@ def test_workers_end_with_a_command_that_was_killed(numbers: Path, cache: Path, 
 
 @pytest.mark.timeout(60)
 def test_a_piece_that_kills_its_worker_is_named(numbers: Path, cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(\d+-\d+\)"):
+    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(bytes \d+-\d+\)"):
         clew.prepare(slow(deadly=150), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
     assert not (tmp_path / "d").exists()
 

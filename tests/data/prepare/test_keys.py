@@ -125,7 +125,7 @@ def test_the_functions_that_a_transform_and_a_reader_use_count(tmp_path: Path) -
     recipe = find(str(tmp_path / "mine.py"))()
     parts = stage_parts(recipe, [MinMax(columns=("x",))], [ParquetReader()])
     assert "clew.data.transforms.scale:_values" in parts["transforms"]["code"]
-    assert "clew.data.readers.parquet:_item_sets" in parts["read"]["readers_code"]
+    assert "clew.data.readers.parquet:_is_list" in parts["read"]["readers_code"]
 
 
 def test_a_key_does_not_depend_on_the_order_of_names() -> None:

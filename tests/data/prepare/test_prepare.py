@@ -200,5 +200,5 @@ class Dropping(Recipe):
 
 def test_a_recipe_must_give_one_sample_per_event(tmp_path: Path) -> None:
     Table({"a": [1.0, 2.0, 3.0]}).save(tmp_path / "events.h5")
-    with pytest.raises(RecipeError, match=r"Dropping\.prepare returned 2 samples for 3 events"):
+    with pytest.raises(RecipeError, match=r"prepare\(\) returned 2 samples for 3 events"):
         clew.prepare(Dropping, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "dataset"), workers=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clew.data.table import Ragged, Table
-from tests.data.table import assert_same
+from clew.testing import assert_same_table
 
 from . import lists, problem, public, whole
 
@@ -79,8 +79,8 @@ def test_datasets_of_the_same_name_are_called_by_their_path(tmp_path: Path) -> N
 
 def test_a_clew_table_comes_back_with_units_and_sharing(tmp_path: Path) -> None:
     table().save(tmp_path / "t.h5")
-    assert_same(whole(tmp_path / "t.h5", chunk=2), table())
-    assert_same(whole(tmp_path / "t.h5", columns=["y", "x"], units={"y": "cm"}).pick("x"), table().pick("x"))
+    assert_same_table(whole(tmp_path / "t.h5", chunk=2), table())
+    assert_same_table(whole(tmp_path / "t.h5", columns=["y", "x"], units={"y": "cm"}).pick("x"), table().pick("x"))
     assert problem(tmp_path / "t.h5", columns=["z"]).startswith("no column 'z'")
 
 

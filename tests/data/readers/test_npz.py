@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clew import readers
-from tests.data.table import sharing
+from clew.testing import columns_sharing_offsets
 
 from . import lists, problem, public, whole
 
@@ -41,7 +41,7 @@ def test_offsets_named_in_the_settings_are_shared(write: Any) -> None:
     path = write(x=[1, 2, 3], y=[4, 5, 6], at=np.array([0, 2, 3], dtype="u4"), run=[1, 2])
     table = whole(path, offsets={"x": "at", "y": "at"})
     assert (list(table), lists(table["y"])) == (["x", "y", "run"], [[4, 5], [6]])
-    assert sharing(table) == {frozenset({"x", "y"})}
+    assert columns_sharing_offsets(table) == {frozenset({"x", "y"})}
 
 
 def test_columns_are_chosen(write: Any) -> None:
@@ -92,5 +92,5 @@ def test_the_public_graphs_are_read_with_their_offsets() -> None:
     offsets = {"valid_x": "valid_node_off", **dict.fromkeys(("valid_src", "valid_dst", "valid_y"), "valid_edge_off")}
     table = readers.read(str(path), columns=[*offsets, "valid_event"], offsets=offsets)[0]
     assert (len(table), len(table.ragged("valid_x").values), len(table.ragged("valid_y").values)) == (200, 69692, 98579)
-    assert sharing(table) == {frozenset({"valid_x"}), frozenset({"valid_src", "valid_dst", "valid_y"})}
+    assert columns_sharing_offsets(table) == {frozenset({"valid_x"}), frozenset({"valid_src", "valid_dst", "valid_y"})}
     assert (table.ragged("valid_src").values < table.ragged("valid_x").lengths[table.ragged("valid_src").events]).all()

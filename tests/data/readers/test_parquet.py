@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clew import readers
-from tests.data.table import sharing
+from clew.testing import columns_sharing_offsets
 
 from . import lists, problem, public, whole
 
@@ -128,7 +128,7 @@ def test_lists_of_the_same_items_share_their_offsets(write: Any) -> None:
     path = write({"a": same, "b": same, "c": other})
     for chunk in (2, 100):
         parts = readers.read(str(path), chunk=chunk)
-        assert all(sharing(part) == {frozenset({"a", "b"}), frozenset({"c"})} for part in parts)
+        assert all(columns_sharing_offsets(part) == {frozenset({"a", "b"}), frozenset({"c"})} for part in parts)
 
 
 def test_a_file_without_numbers_or_events_is_reported(write: Any) -> None:
@@ -143,4 +143,4 @@ def test_the_public_jets_are_read() -> None:
     reference = pq.read_table(path)
     assert table.fixed("jet_pt").tolist() == reference["jet_pt"].to_pylist()
     assert lists(table["part_px"]) == reference["part_px"].to_pylist()
-    assert {len(names) for names in sharing(whole(path))} == {10, 11, 16}
+    assert {len(names) for names in columns_sharing_offsets(whole(path))} == {10, 11, 16}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew import readers
 from clew.data.table import Ragged, Table, concat
-from tests.data.table import assert_same
+from clew.testing import assert_same_table
 
 NAMES = ("event", "x", "station")
 DELIMITERS = ("\t", " ", "   ", " \t", ",", ", ", " ; ")
@@ -65,7 +65,7 @@ def test_pieces_of_any_size_hold_every_event_once(
     path.write_bytes(file.text.encode())
     parts = readers.read(str(path), columns=NAMES, chunk_mb=size / 1e6)
     assert len(parts) == -(-len(file.text) // size)
-    assert_same(concat(list(parts)), expected(file.events))
+    assert_same_table(concat(list(parts)), expected(file.events))
 
 
 @MANY

@@ -160,7 +160,7 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
         finished = command(ada, *words)
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1, finished.stderr
     retried = command(ada, "retry", job.id)
-    assert f"is job {job.id} again" in retried.stdout
+    assert f"repeats job {job.id}" in retried.stdout
     assert ada.jobs.wait(job.id + 1, seconds=60).state == "failed"
     assert "now" in command(ada, "jobs", "--agents").stdout
 
