@@ -264,7 +264,7 @@ def test_a_file_that_is_not_a_keras_model_is_reported(name: str, words: str, fol
 def test_another_backend_is_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cnn()
     monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # only the torch backend runs here
-    with pytest.raises(ConfigError, match="keras is loaded with its jax backend; set KERAS_BACKEND=torch before"):
+    with pytest.raises(ConfigError, match="its jax backend, clew needs torch: import clew before keras"):
         train(folder, tmp_path / "run", model)
 
 
@@ -276,3 +276,25 @@ def test_sigmoid_outputs_make_a_binary_loss(tmp_path: Path) -> None:
     run = clew.train(model, (x, y), output=tmp_path / "run", **{**QUICK, "optimizer": {"lr": 0.1}, "epochs": 5})
     assert validations(run)[-1]["accuracy"] > 0.9 and validations(run)[-1]["auc"] > 0.95
     assert validations(run)[-1]["loss"] < 0.3
+
+
+SESSION = """
+import {imports}
+import numpy as np
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+x = np.ones((40, 2), dtype=np.float32)
+print(keras.backend.backend(), clew.train(model, (x, x.sum(axis=1)), epochs=1).state)
+"""
+
+
+def session(imports: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A Python session with the variables of a new user: no KERAS_BACKEND, no keras.json."""
+    variables = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    command = [sys.executable, "-W", "ignore", "-c", SESSION.format(imports=imports)]
+    variables |= {"KERAS_HOME": str(folder)}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def test_keras_imported_after_clew_uses_torch(tmp_path: Path) -> None:
+    result = session("clew, keras", tmp_path)
+    assert result.stdout == "torch finished\n", result.stderr
