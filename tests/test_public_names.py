@@ -1,4 +1,4 @@
-"""The surface people build on: a change here is a change for them, and needs a line in the changelog."""
+"""The public names: a change here affects users, and needs a line in the changelog."""
 
 from __future__ import annotations
 

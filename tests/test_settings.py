@@ -1,4 +1,4 @@
-"""One document for everything: wherever it comes from, feeding it back gives the same."""
+"""One document for all settings: loading a saved document gives the same settings."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ GOOD = ["# event x y z station track", "0 80 1 5 0 0", "0 125 2 7 1 0", "1 80 1 
 
 
 def complaint(*arguments: str | Path) -> str:
-    """The one line of a command that was called wrongly."""
+    """The error line of a command that was called wrongly."""
     outcome = clew(*arguments)
     assert outcome.code == 2, outcome
     assert outcome.err.startswith("clew: ")
@@ -31,7 +31,7 @@ def complaint(*arguments: str | Path) -> str:
 
 
 def refused(folder: Path, *rows: str) -> str:
-    """What is said of a text file of hits, without the path before its name and the range of bytes behind it."""
+    """The message about a text file of hits, without the path before its name and the range of bytes after it."""
     path = folder / "hits.txt"
     path.write_text("\n".join(rows))
     line = complaint("prepare", "tracking", "--input", path, "--output", folder / "dataset", "--workers", "1")

@@ -1,4 +1,4 @@
-"""Settings: where they come from, and the one line a user sees when one is wrong."""
+"""Settings: their sources, and the one error line for a wrong one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(folder: Path, text: str, *sets: str) -> Settings:
 
 
 def complaint(folder: Path, text: str, *sets: str) -> str:
-    """The error line, with the path of the file cut down to `run.yaml`."""
+    """The error line, with the path of the file shortened to `run.yaml`."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text, *sets)
     line = str(caught.value)
@@ -61,7 +61,7 @@ def complaint(folder: Path, text: str, *sets: str) -> str:
 
 
 def problem(check: Callable[[], object]) -> str:
-    """What a check has to say: its ConfigError, or nothing."""
+    """The ConfigError of a check, or nothing."""
     try:
         check()
     except ConfigError as error:
@@ -277,7 +277,7 @@ def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None
     assert defaults["train"] == {"epochs": 5, "widths": [1, 2]}
 
 
-TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML itself cannot carry the rest
+TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML cannot hold other characters
 TRANSFORMS = st.lists(
     st.builds(MinMax, columns=st.just(("x",)), low=st.dictionaries(TEXT, st.floats(-1e9, 1e9), max_size=2))
     | st.builds(Cylindrical, keep=st.booleans())

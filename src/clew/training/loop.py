@@ -24,7 +24,6 @@ import torch
 from clew.data.dataset import Dataset
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError, StoppedError
-from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
@@ -43,6 +42,7 @@ from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_b
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
 from clew.training.training_data import make_loader, open_validation_samples
+from clew.training.training_start import TrainingStart
 
 T = TypeVar("T")
 
@@ -52,31 +52,20 @@ _SIGNAL_INTERVAL = 10
 """Steps between two times at which ranks on devices read the signals of each other."""
 
 
-def run_rank(
-    run: Run,
-    recipe: Recipe,
-    config: TrainConfig,
-    place: RankInfo,
-    *,
-    store: Any = None,
-    resume: bool = False,
-    lease: Lease | None = None,
-) -> None:
+def run_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any = None) -> None:
     """Train as one rank, from the first batch or the newest state to the last record.
 
     Args:
         run: The folder of the run.
-        recipe: The recipe to train.
-        config: The settings.
+        start: The recipe, the settings, and whether to continue from the newest state.
         place: The rank of this process.
         store: The store through which the ranks find each other; None for a single process.
-        resume: Whether to continue from the newest state.
-        lease: The lease of the run, if any. Rank 0 renews it, and all ranks stop at the same step if it asks for that.
 
     Raises:
         Whatever ends the training early, after it was recorded.
     """
-    with open_session(run, config, place, lease) as session:
+    recipe, config = start.recipe, start.config
+    with open_session(run, config, place, start.lease) as session:
         device = select_device(place.local_rank, config.device)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = batch_size_search.with_batch_size(run, recipe, config, strategy, session.writer, device)
@@ -85,7 +74,7 @@ def run_rank(
             system_monitor(run, config, place, device),
         ):
             loop.check()
-            if resume:
+            if start.resume:
                 loop.restore()
             loop.train()
         strategy.close()

@@ -46,11 +46,11 @@ def test_a_job_stays_on_its_cores_and_can_be_killed(launcher: Launcher, tmp_path
     recipe = tmp_path / "sleeps.py"
     recipe.write_text(SLEEPS)
     job = launcher.start(command_task(["config", "show", str(recipe)]), folder=tmp_path / "job", slot=Slot((CORE,)))
-    keepers = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
+    supervisors = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
     end = time.monotonic() + 60
-    while time.monotonic() < end and not all(keeper.children() for keeper in keepers):
+    while time.monotonic() < end and not all(supervisor.children() for supervisor in supervisors):
         time.sleep(0.05)
-    family = [child for keeper in keepers for child in keeper.children(recursive=True)]
+    family = [child for supervisor in supervisors for child in supervisor.children(recursive=True)]
     while time.monotonic() < end and any(child.cpu_affinity() != [CORE] for child in family):
         time.sleep(0.05)
     assert family and all(child.cpu_affinity() == [CORE] for child in family)

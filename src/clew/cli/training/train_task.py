@@ -72,7 +72,7 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
 
 def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.settings import load_settings
-    from clew.training.api import train
+    from clew.training.api import TrainingRequest
 
     options: dict[str, Any] = {
         "dataset": task.dataset,
@@ -88,7 +88,8 @@ def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
         return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, config=loaded.train, output=task.output, progress=view, lease=lease)
+    request = TrainingRequest(loaded.recipe, config=loaded.train, output=task.output)
+    return request.run(progress=view, lease=lease)
 
 
 def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:

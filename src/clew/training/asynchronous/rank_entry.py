@@ -11,7 +11,6 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.errors import LostPeerError
-from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
 from clew.recipe_errors import recipe_error
@@ -32,6 +31,7 @@ from clew.training.device import find_device, select_device
 from clew.training.rank_session import open_session, system_monitor
 from clew.training.stop_signal import StopSignal
 from clew.training.training_data import make_sampler
+from clew.training.training_start import TrainingStart
 from clew.training.validation import build_model
 
 
@@ -48,33 +48,23 @@ class AsynchronousTraining:
     """Whether to continue from the newest checkpoint."""
 
 
-def run_rank(
-    run: Run,
-    recipe: Recipe,
-    config: TrainConfig,
-    rank_info: RankInfo,
-    *,
-    store: Any = None,
-    resume: bool = False,
-    lease: Lease | None = None,
-) -> None:
+def run_rank(run: Run, start: TrainingStart, rank_info: RankInfo, store: Any = None) -> None:
     """Take part in an asynchronous training as one of its processes.
 
     Args:
         run: The folder of the run.
-        recipe: The recipe to train.
-        config: The settings of the training.
+        start: The recipe, the settings, and whether to continue from the newest checkpoint. The coordinator renews
+            the lease.
         rank_info: The rank of this process.
         store: Where the ranks exchange their addresses; None for a single process.
-        resume: Whether to continue from the newest checkpoint.
-        lease: The lease of the run, which the coordinator keeps.
 
     Raises:
         Exception: Whatever ended the training early; it is recorded before.
     """
-    with open_session(run, config, rank_info, lease) as rank:
-        config = _with_batch_size(run, recipe, config, rank_info, store, rank.writer)
-        training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
+    recipe = start.recipe
+    with open_session(run, start.config, rank_info, start.lease) as rank:
+        config = _with_batch_size(run, recipe, start.config, rank_info, store, rank.writer)
+        training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, start.resume)
         with system_monitor(run, config, rank_info, find_device(rank_info.local_rank, config.device)):
             rank.end_reason = _play_role(training, rank_info, store)
 
