@@ -1,4 +1,4 @@
-"""Finding recipes, and the line a user sees when one cannot be used."""
+"""Finding recipes, and the error line for one that cannot be used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(folder: Path, text: str, name: str = "mine.py") -> Path:
 
 
 def complaint(path: Path) -> str:
-    """The error line, with the path of the file cut down to its name."""
+    """The error line, with the path of the file shortened to its name."""
     with pytest.raises(RecipeError) as caught:
         find(str(path))
     assert len(str(caught.value).splitlines()) == 1

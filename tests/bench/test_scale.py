@@ -1,4 +1,4 @@
-"""Scaling: shares from a merged timeline, predictions with their error, and a study that is interrupted and goes on."""
+"""Scaling: shares from a merged timeline, predictions with their error, and a study that is interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return flat_dataset(tmp_path_factory.mktemp("flat"))
 
 
-def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes(data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "scaling"
     words = ["bench", "scale", LINE, "--dataset", data.path, "--workers", "1,2", "--epochs", "2", "--output", output]
     words += ["--set", "train.batch_size=20", "--set", "train.monitor_seconds=null"]
@@ -174,7 +174,7 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
 
 
 def _of(output: Path) -> list[psutil.Process]:
-    """Processes that write below a folder: those of jobs have the command line of who forked them."""
+    """Processes that write below a folder: jobs have the command line of the process that forked them."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

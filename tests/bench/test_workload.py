@@ -1,4 +1,4 @@
-"""The workload: what it leaves, the same bits twice, and memory that is not enough."""
+"""The workload: its files, reproducible bits, and insufficient memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
 def test_a_result_that_is_not_complete_says_so() -> None:
     made = result(attempt(), epochs=5)
     assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "unfinished: 3 of 5 epochs"
-    made.status = "finished"  # fewer steps were asked for
+    made.status = "finished"  # fewer steps were requested
     assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "ok"
 
 
@@ -156,7 +156,7 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
         (None, 4, "4 does not fit either"),
     ],
 )
-def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, smallest: int, message: str) -> None:
+def test_only_the_largest_batch_is_called_the_largest(largest: int | None, smallest: int, message: str) -> None:
     fits = {"largest_that_fits": largest, "smallest_that_does_not": smallest, "exact": smallest - (largest or 0) <= 1}
     assert fit_message(fits) == message
 

@@ -1,4 +1,4 @@
-"""`clew runs`: lists that fit, sorted and chosen; comparisons in a terminal."""
+"""`clew runs`: lists that fit the terminal, sorted and filtered; comparisons."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
         (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
     ],
 )
-def test_a_state_or_metric_that_is_not_there_is_told(runs: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_state_or_metric_that_is_not_there_is_reported(runs: Path, words: tuple[str, ...], message: str) -> None:
     outcome = clew("runs", "list", runs, *words)
     assert (outcome.code, outcome.err) == (2, f"clew: {message}\n")
 
@@ -83,7 +83,7 @@ def test_columns_go_before_cells_are_cut() -> None:
 
 def test_runs_are_compared(runs: Path) -> None:
     text = done("compare", runs / "a", runs / "b", runs / "c")
-    for part in ("Runs", "Settings: all the same", "Quality", "Over samples", "Over time", "the loss is nan"):
+    for part in ("Runs", "Settings: identical", "Quality", "Over samples", "Over time", "the loss is nan"):
         assert part in text
     assert "Over energy" not in text
 
@@ -94,7 +94,7 @@ def test_a_comparison_is_written_as_a_page(runs: Path, tmp_path: Path) -> None:
     assert "2 runs compared" in page.read_text()
 
 
-def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
+def test_comparing_one_run_or_none_that_exists_is_reported(runs: Path) -> None:
     assert "name two runs or more" in clew("compare", runs / "a").err
     assert "no such run" in clew("compare", runs / "a", runs / "d").err
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, whatever state the run is in and whatever its names hold."""
+"""The report: one self-contained file, for any state of the run and any text in its names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVIL = "</script><b>bold</b><!--<script>"
 
 
 class Page(HTMLParser):
-    """A report as a browser's parser sees it: the tags, the text outside scripts, the figures."""
+    """A report as an HTML parser sees it: the tags, the text outside scripts, the figures."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_a_run_without_evaluation_says_what_is_missing(run_copy: Run) -> None:
     (run_copy.records_folder / "evaluate.jsonl").unlink()
     page = Page(run_copy)
     assert "Not evaluated yet" in page.text
-    assert len(page.figures) in (5, 6)  # cores in use are shown of a run that took long enough
+    assert len(page.figures) in (5, 6)  # cores in use are shown if the run took long enough
 
 
 def test_a_run_with_no_step_yet_has_a_report(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert "the loss is nan at step 3" in page.text
 
 
-def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
+def test_the_report_of_a_failed_run_shows_its_history(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(ranks=2), plan(), *training(9), end("failed", "lost rank 1"))
     facts = [start(rank=1, ranks=2), *training(9)[:-2], end("failed", "the loss is nan")]
     (run.records_folder / "rank-1.jsonl").write_text(lines(facts))
@@ -131,7 +131,7 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
     assert len(page.figures) == 4
 
 
-def test_a_killed_run_says_that_it_ended_without_a_word(tmp_path: Path) -> None:
+def test_the_report_of_a_killed_run_says_that_it_has_no_end(tmp_path: Path) -> None:
     page = Page(written(tmp_path / "run", start(), plan(), *training(1)))
     assert "run interrupted" in page.text
     assert "it ended without a message: killed, out of memory" in page.text
@@ -162,7 +162,7 @@ def test_a_run_being_written_says_when_it_stood_so(tmp_path: Path) -> None:
     assert "Still being written" in page.text
 
 
-def test_a_loop_of_ones_own_is_drawn_by_steps(tmp_path: Path) -> None:
+def test_a_user_defined_loop_is_drawn_by_steps(tmp_path: Path) -> None:
     steps = training(2)
     steps[0]["loss"] = {"discriminator": 1.0}
     page = Page(written(tmp_path / "run", start(), *steps, end(), recipe=""))
@@ -210,7 +210,7 @@ def test_names_and_titles_are_shown_as_they_are(run_copy: Run) -> None:
     folder.mkdir()
     (folder / "a.json").write_text(json.dumps(figure.figure([], title=EVIL)))
     page = Page(run_copy)
-    assert page.text.count(EVIL) == 1  # the metric; the data is told of the first evaluation only
+    assert page.text.count(EVIL) == 1  # the metric; the data is shown for the first evaluation only
     assert page.text.count("<b>odd") == 2
     assert page.figures[-1]["layout"]["title"]["text"] == EVIL
 

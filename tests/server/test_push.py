@@ -1,4 +1,4 @@
-"""Runs to a server: while they train, later, again, and over its failures."""
+"""Pushing runs to a server: during training, later, again, and despite failures of the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def link(shared_server: Live) -> Iterator[Connection]:
 
 
 def _count(client: httpx.Client, number: int, run: Run) -> None:
-    """The server has every record of a run, once, as it stands in the folder."""
+    """Check that the server has every record of the run folder exactly once."""
     streams = client.get(f"/api/v1/runs/{number}/records/streams").json()["next"]
     assert set(streams) == {path.stem for path in run.records_folder.glob("*.jsonl") if path.stat().st_size}
     for name in streams:
@@ -63,7 +63,7 @@ def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client,
     assert response.content == run.checkpoint("best").read_bytes()
 
 
-def test_runs_begun_in_the_same_microsecond_are_two(
+def test_runs_started_in_the_same_microsecond_are_two(
     link: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clew.runs.records.time.time", lambda: 1e9)
@@ -110,7 +110,7 @@ def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection,
     with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
         lines = file.read().splitlines(keepends=True)
         file.seek(0)
-        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a run of its own
+        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a separate run
         file.truncate()
     pusher = Pusher(run_copy, link)
     assert attempt(pusher, last=False) and not pusher.gone
@@ -122,7 +122,7 @@ def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection,
     assert client.get(f"/api/v1/runs/{pusher.number}").status_code == 404
 
 
-def test_training_reports_while_it_runs_and_goes_on_without_the_server(
+def test_training_reports_while_it_runs_and_continues_without_the_server(
     server: Live, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_SERVER", server.url)

@@ -1,4 +1,4 @@
-"""Jobs on real Slurm, by `--on SITE`: what a user does in an afternoon."""
+"""Jobs on real Slurm with `--on SITE`: the usual steps of a user."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from clew.jobs.launchers.launcher import Launcher
 from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.sites import load_site
 from tests.cli import clew, done
-from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
+from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_output, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.training import RECIPES, weights
 from tests.training.conftest import flat_dataset
 
-__all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
+__all__ = ["test_a_job_ends_and_leaves_its_output", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
@@ -44,7 +44,7 @@ def train(flat: Dataset, *words: str, epochs: int = 2) -> tuple[str, ...]:
 
 
 def hosts(run: Run) -> dict[str, int]:
-    """Ranks and their processes, as their streams say."""
+    """Ranks and their processes, from their streams."""
     return {stream: (run.last("start", stream) or {})["ranks"] for stream in run.streams()}
 
 
@@ -57,7 +57,7 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
 
 @pytest.fixture
 def launcher(site: Cluster) -> Launcher:
-    """For the contract of launchers."""
+    """A task for the contract of launchers."""
     return SlurmLauncher(load_site("here"))
 
 
@@ -94,10 +94,10 @@ def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluste
 
 
 @long
-def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
+def test_mpi_on_a_site_without_pmi_is_reported(site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
-    assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
+    assert outcome.code != 0 and "MPI connects 1 of 3 ranks" in outcome.err
 
 
 @long
@@ -111,13 +111,13 @@ def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> 
     )
 
 
-def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
+def test_a_requeued_run_ends_with_the_same_result(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.03", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=40))
     parts = Run(Path("runs/parts"))
     until(lambda: parts.last("validation") is not None)
     job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
-    site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
+    site.call("scancel", "--signal=USR1", job)  # as Slurm does before the end of the wall time
     assert "finished" in done("follow", "runs/parts")
     assert start_count(parts) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
@@ -126,13 +126,13 @@ def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, f
 
 
 def start_count(run: Run) -> int:
-    """How often it was gone on with."""
+    """How often the run was started."""
     return sum(1 for _ in run.records(kind="resume"))
 
 
 @pytest.fixture
 def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
-    """A run of two nodes that trains on and on."""
+    """A run on two nodes that does not end."""
     done(
         *train(
             flat,
@@ -178,7 +178,7 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
     until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
     watching.send_signal(signal.SIGINT)
     output = watching.communicate(timeout=30)[0]
-    assert watching.returncode == 0 and "goes on without you" in output and "follow" in output
+    assert watching.returncode == 0 and " continues." in output and "follow" in output
     assert endless.state == "running"
 
 
@@ -194,14 +194,14 @@ def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None
     assert not list(Path("runs").glob("*/*"))
 
 
-def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_cannot_start_is_reported(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
     until(lambda: "the partition does not have as many nodes" in done("site", "jobs"))
     assert "stopped" in done("stop", "runs/many")
 
 
 @long
-def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp_path: Path) -> None:
+def test_a_wrong_profile_is_reported_before_anything_is_submitted(site: Cluster, tmp_path: Path) -> None:
     (tmp_path / "sites" / "odd.yaml").write_text(to_yaml({"scheduler": "slurm", "partition": "nowhere"}))
     outcome = clew("site", "check", "odd")
     assert outcome.code == 2 and "invalid partition" in outcome.err
@@ -220,7 +220,7 @@ def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Datase
     assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
 
 
-def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_depends_on_a_failed_one_never_starts(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
     assert outcome.code == 1 and "never started: a job that it depends on did not succeed" in outcome.err
@@ -229,7 +229,7 @@ def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> No
 
 
 @long
-def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
+def test_gpus_are_assigned_to_jobs(site: Cluster, flat: Dataset) -> None:
     script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--workers", "4", "--dry-run"))
     assert "--gres=gpu:4" in script and "--ntasks=4" in script
     assert not Path("runs").exists()
@@ -239,7 +239,7 @@ def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
 
 
 @long
-def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
+def test_the_doctor_checks_the_nodes(site: Cluster) -> None:
     report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
     assert len(report["hosts"]) == 3
     names = {each["name"]: each["verdict"] for each in report["hosts"][1]["findings"]}
@@ -265,7 +265,7 @@ def test_credentials_reach_the_nodes_and_are_in_no_file_of_ours(
 
 
 def _without(path: Path) -> bytes:
-    """What is in a file beside the check that the profile makes."""
+    """The content of the file next to the check that the profile makes."""
     return path.read_bytes().replace(b"very-secret-$((", b"")
 
 

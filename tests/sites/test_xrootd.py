@@ -1,6 +1,6 @@
-"""Against a real XRootD server: transfers, faults, and the way of a model from events to another machine.
+"""Against a real XRootD server: transfers, faults, and the steps from events to a model on another machine.
 
-Everything runs by command, in the server's network.
+Everything runs as commands in the network of the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = 24
 
 @pytest.fixture
 def place(xrootd: Xrootd, request: pytest.FixtureRequest) -> str:
-    """A place of this test's own."""
+    """A unique location for one test."""
     return f"{xrootd.url}/{request.node.name}"
 
 
@@ -42,7 +42,7 @@ def big(tmp_path: Path) -> Path:
 
 
 def killed_in_the_middle(xrootd: Xrootd, user: User, note: Path, *arguments: str) -> None:
-    """Runs a copy, kills the server once some parts have moved, and sees the copy say so."""
+    """Runs a copy, kills the server after some parts, and checks the message of the copy."""
     command = [*user.before, str(Path(sys.executable).with_name("clew")), *arguments, "--workers", "1"]
     environment = {**os.environ, "CLEW_CACHE": str(user.folder / "cache")}
     user.folder.mkdir(exist_ok=True)
@@ -76,14 +76,14 @@ def test_a_folder_goes_up_and_comes_back(user: User, place: str, tmp_path: Path)
         assert (user.folder / "back" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
-def test_a_download_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_a_download_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     user.succeeds("data", "put", str(big), f"{place}/big.bin")
     killed_in_the_middle(xrootd, user, user.folder / "down", "data", "get", f"{place}/big.bin", "down/big.bin")
     assert "MB resumed" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
     assert (user.folder / "down" / "big.bin").read_bytes() == big.read_bytes()
 
 
-def test_an_upload_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_an_upload_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     notes = user.folder / "cache" / "transfers"
     killed_in_the_middle(xrootd, user, notes, "data", "put", str(big), f"{place}/big.bin")
     assert "MB resumed" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
@@ -97,8 +97,8 @@ def test_bytes_that_are_not_those_of_the_checksum_are_refused(
     user.succeeds("data", "put", str(tmp_path / "a"), f"{place}/a")
     held = xrootd.disk / place.rpartition("/")[2] / "a"
     stat_before, known = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
-    assert known, "the server keeps checksums beside the bytes"
-    held.write_text("54321")  # as a disk does that goes bad: nothing else changes
+    assert known, "the server stores checksums with the bytes"
+    held.write_text("54321")  # as on a failing disk: nothing else changes
     os.utime(held, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
     assert "checksum mismatch (adler32" in user.fails("data", "get", f"{place}/a", "b")
     assert not (user.folder / "b").exists()
@@ -116,7 +116,9 @@ def test_faults_are_one_line_and_exit_2(xrootd: Xrootd, user: User, place: str, 
     assert "does not answer" in user.fails("data", "get", "root://127.0.0.1:9//store/a", "x")
 
 
-def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_on_either_side(
+    xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path
+) -> None:
     with small_disk(xrootd.disk / "small") as server_disk:
         line = user.fails("data", "put", str(big), f"{xrootd.url}/small/big.bin")
         assert f"{xrootd.url}/small/big.bin: cannot be written (no space left there; make room" in line
@@ -128,7 +130,7 @@ def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: s
         assert not list(ours.iterdir())
 
 
-def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> None:
+def test_wrong_credentials_are_reported(strict_xrootd: Xrootd, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     keys = strict_xrootd.disk.parent.parent / "client.keytab"
     right = strict_xrootd.user(tmp_path / "right", XrdSecSSSKT=str(keys), XrdSecPROTOCOL="sss")
@@ -137,6 +139,8 @@ def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> No
     assert "wrong credentials; renew X509_USER_PROXY" in wrong.fails("data", "get", f"{strict_xrootd.url}/a", "b")
 
 
-def test_a_model_goes_the_whole_way(xrootd: Xrootd, place: str, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(
+    xrootd: Xrootd, place: str, events: Path, tmp_path: Path
+) -> None:
     users = [xrootd.user(tmp_path / name) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"{place}/", f"{place}/models")

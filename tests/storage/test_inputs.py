@@ -1,4 +1,4 @@
-"""Copies of inputs: kept, shared, checked, and removed when room is needed, but never from under a reader."""
+"""Copies of inputs: cached, shared, checked, and removed when space is needed, but never while in use."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 1500
     with inputs.local_copy(made(tmp_path, "a")) as path:
         assert path is not None
-        assert use(inputs, made(tmp_path, "b")) is None  # there is no room: it is read where it lies
+        assert use(inputs, made(tmp_path, "b")) is None  # there is no space: it is read at its location
         assert path.exists()
     assert use(inputs, str(tmp_path / "from" / "b")) is not None
     assert names(inputs) == ["b"]
@@ -117,9 +117,7 @@ def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: 
     assert use(inputs, location) == path
 
 
-def test_a_copy_that_was_only_touched_is_kept(
-    inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_with_only_a_new_date_stays(inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = made(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
@@ -128,13 +126,13 @@ def test_a_copy_that_was_only_touched_is_kept(
     assert use(inputs, location) == path
 
 
-def test_one_larger_than_the_limit_is_not_kept(inputs: InputCache, tmp_path: Path) -> None:
+def test_an_input_larger_than_the_limit_is_not_cached(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 500
     assert use(inputs, made(tmp_path, "a")) is None
     assert names(inputs) == []
 
 
-def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
+def test_an_interrupted_fetch_is_listed_resumed_and_removed(
     inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = made(tmp_path, "large", 3_000_000)
@@ -150,7 +148,7 @@ def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
     (left,) = inputs.entries()
     assert "large" in left.location and left.location.endswith("(a part)") and left.bytes >= 2_000_000
     inputs.limit = 3_500_000
-    assert use(inputs, location) is not None  # what is there of it does not stand in its own way
+    assert use(inputs, location) is not None  # its own partial copy does not count
     assert names(inputs) == ["large"]
     other = made(tmp_path, "other", 400_000)
     with monkeypatch.context() as patch:
@@ -158,5 +156,5 @@ def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
         with pytest.raises(KeyboardInterrupt):
             use(inputs, other)
     assert len(inputs.entries()) == 2
-    inputs.limit = 1_000_000  # both must go
+    inputs.limit = 1_000_000  # both must be removed
     assert inputs.entries() == [] and not list(inputs.folder.glob("*/data"))

@@ -1,4 +1,4 @@
-"""One step: optimisers by name, their rates, and how far a gradient may go."""
+"""One step: optimisers by name, their rates, and clipping."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine(**settings: Any) -> Engine:
 
 
 def moved_by_a_step(data: Dataset, **settings: Any) -> float:
-    """How far all parameters together go in one step."""
+    """The norm of the change of all parameters in one step."""
     made = engine(**settings)
     before = torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
     made.step([to_batch(data.read("train"))])
@@ -68,7 +68,7 @@ def test_steps_of_a_staircase_are_epochs() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
-def test_optimisers_have_the_settings_they_were_given(name: str, kind: str) -> None:
+def test_optimisers_have_the_configured_settings(name: str, kind: str) -> None:
     made = optimizer(name=name, lr=0.3, weight_decay=0.02)
     assert type(made).__name__ == kind
     assert (made.param_groups[0]["lr"], made.param_groups[0]["weight_decay"]) == (0.3, 0.02)

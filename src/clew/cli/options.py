@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
+from clew.core.config import OptionSetting
 from clew.core.config import parse_bytes as parse_bytes
 from clew.core.config import parse_seconds as parse_seconds
+from clew.runs.live_view import progress_bar
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -27,6 +31,8 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, as train.epochs=5. Repeatable.")
 ]
 
+_OTHER_OPTIONS = {"time_limit_minutes": "--time-limit", "ranks": "--ranks-per-trial"}
+"""Options whose names differ from their settings."""
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -70,17 +76,7 @@ def set_parameters(wrapped: Any, parameters: list[inspect.Parameter]) -> None:
 
 def progress() -> Progress:
     """A progress bar with a count, the time left and a note. It prints nothing outside a terminal."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return progress_bar(console)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:
@@ -96,14 +92,43 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable
 
 
 def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
-    """The values of `--set`, and options that are settings too, as one list. Options without a value add nothing."""
-    values = [f"{name.replace('__', '.')}={_yaml(value)}" for name, value in options.items() if value not in (None, ())]
-    return [*(settings or ()), *values]
+    """`--set` and the options that are settings too, as one list; an option that is None adds nothing.
+
+    Args:
+        settings: The values of `--set`.
+        **options: Values by setting, with `__` between the parts of a key: `train__workers`.
+    """
+    chosen = [
+        OptionSetting(f"{name.replace('__', '.')}={_yaml(value)}", _option_text(name, value))
+        for name, value in options.items()
+        if value not in (None, ())
+    ]
+    return [*(settings or ()), *chosen]
+
+
+def _option_text(name: str, value: Any) -> str:
+    """Return an option as the user wrote it, for messages."""
+    setting = name.rpartition("__")[2]
+    if setting in _OTHER_OPTIONS:
+        return _OTHER_OPTIONS[setting]
+    option = f"--{setting.replace('_', '-')}"
+    return f"{option} {value}" if isinstance(value, (str, int, float)) else option
 
 
 def program() -> str:
     """The command that calls clew again: its name if it is on the path, else the path it was called by."""
     return "clew" if shutil.which("clew") else sys.argv[0]
+
+
+@contextlib.contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print the library's warnings as lines like all others."""
+    from clew.data.readers import DataWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
 
 
 def bold(name: object) -> str:

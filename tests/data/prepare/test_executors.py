@@ -1,4 +1,4 @@
-"""Any executor gives the same bytes; losing workers, or the whole command, costs nothing but time."""
+"""Any executor gives the same bytes, also if workers or the whole command are killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _command(numbers: Path, output: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def expected(numbers: Path, tmp_path: Path) -> dict[str, str]:
-    """What one process makes of the numbers."""
+    """The dataset that one process makes of the numbers."""
     output = tmp_path / "expected"
     cache = str(tmp_path / "other cache")
     return fingerprint(clew.prepare(slow(), input=[str(numbers)], output=str(output), cache=cache, workers=1).path)
@@ -47,7 +47,7 @@ def test_every_executor_gives_the_same_bytes(
     assert fingerprint(made.path) == expected
 
 
-def test_an_executor_of_ones_own(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
     assert fingerprint(made.path) == expected
@@ -103,7 +103,7 @@ def test_workers_killed_at_random_moments_change_nothing(
 
 
 def _kill_a_worker(pid: int, rng: random.Random) -> int:
-    """Kill one of the processes that a forkserver started for a command; how many that were."""
+    """Kill one of the processes that a forkserver started for a command; return how many there were."""
     try:
         family = psutil.Process(pid).children(recursive=True)
         workers = [child for child in family if child.ppid() != pid]
@@ -116,7 +116,7 @@ def _kill_a_worker(pid: int, rng: random.Random) -> int:
 
 
 @pytest.mark.timeout(120)
-def test_the_whole_command_killed_again_and_again_goes_on_where_it_was(
+def test_the_whole_command_killed_again_and_again_continues_where_it_was(
     numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     log = tmp_path / "log"
@@ -154,7 +154,7 @@ def test_workers_end_with_a_command_that_was_killed(numbers: Path, cache: Path, 
 
 @pytest.mark.timeout(60)
 def test_a_piece_that_kills_its_worker_is_named(numbers: Path, cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(\d+-\d+\)"):
+    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(bytes \d+-\d+\)"):
         clew.prepare(slow(deadly=150), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
     assert not (tmp_path / "d").exists()
 
@@ -170,7 +170,7 @@ def test_two_commands_at_once_share_the_work(numbers: Path, cache: Path, tmp_pat
     assert len(worked) < 1.1 * len(set(worked)), "a piece may be done twice where both begin it at one moment"
 
 
-def test_a_claim_dies_with_its_holder(tmp_path: Path) -> None:
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     cache = StageCache(tmp_path)
     code = f"""
 import sys, time
@@ -192,7 +192,7 @@ with StageCache(Path({str(tmp_path)!r})).claim("abcd"):
         pass
 
 
-def test_ctrl_c_leaves_a_state_that_goes_on(
+def test_ctrl_c_leaves_a_state_that_can_be_resumed(
     numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     def stop(state: object) -> None:

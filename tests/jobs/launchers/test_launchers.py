@@ -30,7 +30,7 @@ def _log(job: LaunchedJob) -> str:
     return "".join(path.read_text() for path in sorted(Path(job.folder).glob("**/log.txt")))
 
 
-def test_a_job_ends_and_leaves_its_words(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_job_ends_and_leaves_its_output(launcher: Launcher, tmp_path: Path) -> None:
     job = launcher.start(command_task(["--version"]), folder=tmp_path / "job", slot=Slot((CORE,)))
     assert list(watch(launcher, job))[-1] == "finished"
     assert _log(job).startswith("clew ")
@@ -42,15 +42,15 @@ def test_a_job_that_fails_is_seen(launcher: Launcher, tmp_path: Path) -> None:
     assert "no recipe 'nothing'" in _log(job)
 
 
-def test_a_job_stays_in_its_room_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_job_stays_on_its_cores_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
     recipe = tmp_path / "sleeps.py"
     recipe.write_text(SLEEPS)
     job = launcher.start(command_task(["config", "show", str(recipe)]), folder=tmp_path / "job", slot=Slot((CORE,)))
-    keepers = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
+    supervisors = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
     end = time.monotonic() + 60
-    while time.monotonic() < end and not all(keeper.children() for keeper in keepers):
+    while time.monotonic() < end and not all(supervisor.children() for supervisor in supervisors):
         time.sleep(0.05)
-    family = [child for keeper in keepers for child in keeper.children(recursive=True)]
+    family = [child for supervisor in supervisors for child in supervisor.children(recursive=True)]
     while time.monotonic() < end and any(child.cpu_affinity() != [CORE] for child in family):
         time.sleep(0.05)
     assert family and all(child.cpu_affinity() == [CORE] for child in family)

@@ -1,4 +1,4 @@
-"""The networks: padding and order do not matter where they must not, and all can be exported."""
+"""The networks: outputs do not depend on padding and order, and all can be exported."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_shapes_do_not_depend_on_how_a_jet_is_turned(side: float) -> None:
     torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), variables, rtol=1e-3, atol=1e-3)
 
 
-def test_a_cloud_judges_turned_images_alike() -> None:
+def test_a_cloud_gives_rotated_images_the_same_scores() -> None:
     torch.manual_seed(0)
     model, image = PixelCloud(2, JetImagesNetworkConfig(width=4)).eval(), torch.rand(4, 10, 10)
     torch.testing.assert_close(model(image), model(image.flip(1)), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model(image), model(image.transpose(1, 2)), rtol=1e-4, atol=1e-4)
 
 
-def test_training_images_are_turned_and_judged_ones_are_not() -> None:
+def test_training_images_are_rotated_and_evaluated_ones_are_not() -> None:
     torch.manual_seed(0)
     image = torch.arange(16.0).reshape(1, 4, 4).expand(64, 4, 4)
     assert len(torch.unique(random_flips(image), dim=0)) == 8
@@ -109,7 +109,7 @@ def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
         torch.testing.assert_close(exported.module()(*more), model(*more), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore")  # the older way is told to be old, at every step of it
+@pytest.mark.filterwarnings("ignore")  # torch warns at every step that this exporter is deprecated
 def test_a_gru_can_be_exported_by_torchscript_alone(tmp_path: Path) -> None:
     """`torch.export` fixes the length of a GRU's sequences; the older way to ONNX leaves it free."""
     pytest.importorskip("onnx")

@@ -1,4 +1,4 @@
-"""The parametric detector, and the rules that targets are made by."""
+"""The parametric detector, and the rules for targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.recipes.particleflow.targets import VisibleParticles
 
 
 def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
-    """Of (kind, pt, eta, phi, charge), without mass."""
+    """Massless particles from (kind, pt, eta, phi, charge)."""
     kind, pt, eta, phi, charge = (np.array(column) for column in zip(*rows, strict=True))
     return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
@@ -74,7 +74,7 @@ def test_helices_end_on_the_calorimeter() -> None:
 
 
 def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[float, float, float]:
-    """A slow oracle: the helix in small steps until it leaves the cylinder."""
+    """A slow reference: the helix in small steps until it leaves the cylinder."""
     radius, length = detector.CALORIMETER
     x = y = 0.0
     turn = charge * detector.GEV_PER_METRE / pt
@@ -113,7 +113,7 @@ def test_the_grid_covers_the_calorimeter_once() -> None:
     assert detector.tower_index(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
 
 
-def test_thresholds_and_resolution_are_those_asked_for() -> None:
+def test_thresholds_and_resolution_are_the_requested_ones() -> None:
     rows = [(PHOTON, 20.0, 0.0435, 0.05 + 0.0873 * place, 0) for place in range(60)]
     energies = np.concatenate([detect(*rows, seed=seed).elements[:, 5] for seed in range(40)])
     assert energies.mean() == pytest.approx(20, rel=0.01)

@@ -1,4 +1,4 @@
-"""Files of others: the public Delphes set as we write it ourselves, and real files of FCC and CMS."""
+"""Files of other experiments: the public Delphes set as written by clew, and real files of FCC and CMS."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from clew import Dataset, Table, prepare, readers
 from clew.recipe import find
 from clew.recipes.particleflow import event_files, generator, pfnano
 from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NEUTRAL_HADRON, PHOTON, TOWER, TRACK
+from clew.recipes.particleflow.distance_matching import match_tracks
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.targets import VisibleParticles
 from tests.cli import clew, done
@@ -101,7 +102,7 @@ def test_the_reader_can_be_named_and_is_checked(tmp_path: Path) -> None:
     assert outcome.code == 2 and "data.reader" in outcome.err
     write_root(path, {"x": [[1.0, 2.0]]}, tree="other")
     outcome = clew("prepare", "particleflow", "--input", path, "--output", tmp_path / "out", "--workers", "1")
-    assert outcome.code == 2 and "a.root: a ROOT file with neither a tree 'events' (edm4hep)" in outcome.err
+    assert outcome.code == 2 and "a.root: a ROOT file without a tree of a known name: 'events' (edm4hep)" in outcome.err
 
 
 def test_fcc_elements_are_reconstructed_particles(fcc: Table) -> None:
@@ -156,9 +157,9 @@ def test_matching_is_one_to_one_and_of_the_same_charge() -> None:
 
     true = line([10, 10, 5], [0.0, 0.005, 1.0], [1, 1, -1])
     tracks = line([10.1, 5.0, 20.0], [0.004, 1.0, 0.0], [1, 1, 1])
-    particle_index, track_index = pfnano.match_tracks(true, tracks, 0.02)
+    particle_index, track_index = match_tracks(true, tracks, 0.02)
     assert particle_index.tolist() == [1] and track_index.tolist() == [0]
-    assert [len(each) for each in pfnano.match_tracks(true, tracks.take([]), 0.02)] == [0, 0]
+    assert [len(each) for each in match_tracks(true, tracks.take([]), 0.02)] == [0, 0]
 
 
 def test_real_files_are_recognised_and_make_datasets(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Generated events: how many elements of which class, and that a sample is the same however it is made."""
+"""Generated events: numbers of elements per class, and that a sample does not depend on how it is generated."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from clew.recipes.particleflow import generator, pileup, pythia
 from clew.recipes.particleflow.columns import CLASSES, PROCESSES, TOWER, TRACK
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.pileup import PileupPoolConfig
+from clew.testing import assert_same_table
 from tests.cli import clew
-from tests.data.table import assert_same
 
 PUBLISHED = {"charged hadron": 2600, "neutral hadron": 930, "photon": 1250, "electron": 7, "muon": 2}
-"""Mean numbers an event in ttbar with 200 pile-up, read off published plots."""
+"""Mean numbers per event in ttbar with 200 pile-up, read from published plots."""
 ELEMENTS = 5033
 FEW = ParticleFlowGeneratorConfig(pileup=3, pool=PileupPoolConfig(size=200))
 PARAMETRIC = ParticleFlowGeneratorConfig(kind="parametric")
 PT = 28308.69
-"""Of all elements in the first two parametric events."""
+"""The checksum of all elements in the first two parametric events."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def counts(table: Table) -> dict[str, float]:
 
 
 def check_counts(table: Table, collisions: int | None = None) -> None:
-    """Within 5% and 15% of what is published, and for leptons two standard errors of so few events and collisions."""
+    """Within 5% and 15% of the published numbers; for leptons within two standard errors of this small sample."""
     lengths = table.ragged("elements").lengths
     assert lengths.mean() == pytest.approx(ELEMENTS, rel=0.05)
     means = counts(table)
@@ -92,8 +92,8 @@ def test_parametric_events_are_pinned() -> None:
     assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
 
 
-def test_classes_can_be_told_from_features() -> None:
-    """Better than by the type of element alone: by electromagnetic share and energy too."""
+def test_classes_can_be_separated_by_features() -> None:
+    """The electromagnetic share and the energy classify better than the type of element alone."""
     table = generator.make_events(6, 3, 0, PARAMETRIC)
     x, pid = table.ragged("elements").values, table.ragged("targets").values[:, 0]
     tower, share = x[:, 0] == TOWER, x[:, 6] / np.maximum(x[:, 5], 1e-6)
@@ -107,7 +107,7 @@ def test_classes_can_be_told_from_features() -> None:
 @pytest.mark.parametrize("config", [FEW, PARAMETRIC], ids=["pythia", "parametric"])
 def test_more_events_begin_with_the_same_ones(config: ParticleFlowGeneratorConfig) -> None:
     first, more = generator.make_events(2, 5, 0, config), generator.make_events(4, 5, 0, config)
-    assert_same(first, more.slice(0, 2))
+    assert_same_table(first, more.slice(0, 2))
     other = generator.make_events(2, 6, 0, config)
     assert other.ragged("elements").values.tobytes() != first.ragged("elements").values.tobytes()
 
@@ -123,14 +123,14 @@ def test_any_number_of_processes_makes_the_same_files(tmp_path: Path, monkeypatc
     one, two = (sorted((tmp_path / workers).iterdir()) for workers in "12")
     assert [path.name for path in one] == [f"synthetic-parametric-pu5-seed0-{n:05d}.h5" for n in range(3)]
     for first, second in zip(one, two, strict=True):
-        assert_same(Table.load(first), Table.load(second))
+        assert_same_table(Table.load(first), Table.load(second))
     with h5py.File(one[0]) as file:
         assert file.attrs["made"] == "parametric, not physics"
     assert concat([Table.load(path) for path in one]).fixed("event").tolist() == list(range(210))
 
 
 @pytest.mark.usefixtures("_small_pool")
-def test_the_pool_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_made_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path))
     first = pileup.load_pool(FEW.pool, FEW.energy)
     assert len(first.offsets) == 201 and len(list(tmp_path.glob("kept/*/*.h5"))) == 2

@@ -1,4 +1,4 @@
-"""Generated events look like the public sample, and the same seed always gives the same ones."""
+"""Generated events resemble the public sample, and a seed always gives the same events."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def on_a_true_strip(
     return float((near < 1e-3).mean())
 
 
-def test_hits_and_tracks_an_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
+def test_hits_and_tracks_per_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
     x, track = public.ragged("x"), public.ragged("track")
     public_counts = x.lengths.astype(float), np.array([len(np.unique(t[t >= 0])) for t in track], dtype=float)
     simulated_counts = np.bincount(hits.event).astype(float), np.bincount(hits.event[hits.track >= 0]) / 3
@@ -141,7 +141,7 @@ def test_ghosts_are_spread_in_z_as_in_the_public_sample(hits: Bes3Hits, public: 
     chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values < 0)
     public_z = public.ragged("z").values[chosen_public].astype(float)
     simulated_z = hits.z[(hits.station == station) & (hits.track < 0)]
-    # ghosts come in crowds of one event: 51 events count, not their 700 hits
+    # ghosts of one event are correlated: 51 events count, not their 700 hits
     assert largest_gap(public_z, simulated_z) < 1.63 * (1 / 51 + 1 / EVENTS) ** 0.5
 
 

@@ -1,4 +1,4 @@
-"""TrackNET: the published size and loss, states that do not depend on company, extension that is a search by hand."""
+"""TrackNET: the published size and loss, states independent of the batch, extension compared with a plain search."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     ends = np.cumsum(length) - 1
     last_hits = {(int(made["member_event"][end]), int(made["members"][end])) for end in ends}
     assert set(length.tolist()) == {3}
-    assert hits <= last_hits  # steps are looked for in a box, candidates in an ellipse that may reach out of it
+    assert hits <= last_hits  # steps are searched in a box, candidates in an ellipse that may exceed it
     assert len(length) >= (inside & two[prefix]).sum()
 
 
-def test_the_best_of_each_group_are_kept_in_their_order() -> None:
+def test_the_best_of_each_group_stay_in_their_order() -> None:
     group, score = torch.tensor([2, 0, 2, 0, 2, 1]), torch.tensor([0.1, 0.5, 0.9, 0.7, 0.9, 0.0])
     assert best_per_group(group, score, 1).tolist() == [2, 3, 5]
     assert best_per_group(group, score, 2).tolist() == [1, 2, 3, 4, 5]

@@ -9,7 +9,7 @@ import typer
 
 from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import bold, console, table
+from clew.cli.options import bold, console, printed_warnings, table
 from clew.cli.runs.follow import counting
 from clew.cli.transfer_progress import show_fetches, show_transfers
 from clew.jobs.rank_info import current_rank as launched
@@ -69,7 +69,7 @@ def evaluate(
     if not input and storage.is_url(location):
         with show_fetches():
             storage.folder(location)
-    with counting("evaluate") as on_progress:
+    with counting("evaluate") as on_progress, printed_warnings():
         result = evaluate_model(
             opened,
             data=data,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clew.cli.options import bold, console, takes_options
+from clew.cli.options import bold, console, printed_warnings, takes_options
 from clew.cli.runs.follow import counting
 from clew.errors import ConfigError
 from clew.jobs.rank_info import current_rank
@@ -82,7 +82,7 @@ def predict(options: PredictOptions) -> None:
     from clew.inference.predict import predict as predict_events  # loads torch, so a wrong name is reported first
 
     started, events = time.perf_counter(), 0
-    with counting("predict") as show:
+    with counting("predict") as show, printed_warnings():
 
         def on_progress(done: int, total: int | None) -> None:
             nonlocal events

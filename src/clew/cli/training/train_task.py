@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
-from clew.cli.options import bold, console, overrides, parse_seconds, program
+from clew.cli.options import bold, console, overrides, parse_seconds, printed_warnings, program
 from clew.cli.transfer_progress import show_fetches
 from clew.core.config import to_data
 from clew.errors import ConfigError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import current_rank
 from clew.jobs.task import TrainTask
+from clew.runs.live_view import RunView
 
 if TYPE_CHECKING:
     from clew.runs import Run
@@ -41,21 +38,20 @@ def check_source(task: TrainTask) -> None:
 
 def run(task: TrainTask, index: int | None = None) -> None:
     """Train, and print what comes next."""
-    from clew.cli.runs.follow import following
+    from clew.cli.runs.follow import preparing
 
     minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
-    files = (*_columns(task).values(), task.train_files, task.val_files)
-    if task.model is None and any(value is not None for value in files):
-        raise ConfigError(
-            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
-        )
+    files = {"train": task.train_files, "val": task.val_files, **_columns(task)}
+    model_options = [f"--{name}" for name, value in files.items() if value is not None]
+    if task.model is None and model_options:
+        raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
-    shown = following() if task.lease is None else contextlib.nullcontext(_print_run)
-    with shown as started, _printed_warnings(), show_fetches():
-        trained = _resume(task, minutes, started) if task.resume is not None else _train(task, minutes, started)
+    shown = preparing() if task.lease is None else contextlib.nullcontext(_PathView())
+    with shown as view, printed_warnings(), show_fetches():
+        trained = _resume(task, minutes, view) if task.resume is not None else _train(task, minutes, view)
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)
     elif current_rank().rank == 0:
@@ -74,9 +70,9 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
     return {name: getattr(task, name) for name in _COLUMN_OPTIONS}
 
 
-def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.settings import load_settings
-    from clew.training.api import train
+    from clew.training.api import TrainingRequest
 
     options: dict[str, Any] = {
         "dataset": task.dataset,
@@ -89,15 +85,15 @@ def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None
     }
     settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
     if task.model is not None:
-        return _train_model(task, settings, started)
+        return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, config=loaded.train, output=task.output, on_start=started, lease=lease)
+    request = TrainingRequest(loaded.recipe, config=loaded.train, output=task.output)
+    return request.run(progress=view, lease=lease)
 
 
-def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], None]) -> Run:
+def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
     """Training without a recipe."""
-    from clew.cli.runs.follow import preparing
     from clew.settings import load_settings
     from clew.training.api import train
 
@@ -108,17 +104,18 @@ def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], 
     options |= {name: value for name, value in _columns(task).items() if value is not None}
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))
-    with preparing() as show:
-        return train(
-            str(task.model), train_files, val_files, output=task.output, on_start=started, prepared=show, **options
-        )
+    return train(str(task.model), train_files, val_files, output=task.output, progress=view, **options)
 
 
-def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Only the number of workers and the time limit may differ from its own settings."""
-    others = (task.dataset, task.epochs, task.replicas, task.output, task.strategy, task.listen, *task.settings)
-    if any(value is not None for value in others):
-        raise ConfigError("--resume uses the run's own settings; only --workers and --time-limit can be given with it")
+    fixed = {name: getattr(task, name) for name in ("dataset", "epochs", "replicas", "output", "strategy", "listen")}
+    refused = [f"--{name}" for name, value in fixed.items() if value is not None]
+    refused += [f"--set {setting}" for setting in task.settings]
+    if refused:
+        raise ConfigError(
+            f"{', '.join(refused)}: --resume uses the run's own settings; only --workers and --time-limit can be added"
+        )
     from clew.storage import models
     from clew.training.api import resume
 
@@ -126,7 +123,7 @@ def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], Non
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
-    return resume(models.open_run(name), on_start=started, lease=lease, again=task.continues, **settings)
+    return resume(models.open_run(name), progress=view, lease=lease, again=task.continues, **settings)
 
 
 def _has_checkpoint(path: Path) -> bool:
@@ -141,8 +138,11 @@ def _has_checkpoint(path: Path) -> bool:
     return False
 
 
-def _print_run(run: Run) -> None:
-    console.print(f"run {bold(run.path)}")
+class _PathView(RunView):
+    """Prints the path of the run only."""
+
+    def started(self, run: Run) -> None:
+        console.print(f"run {bold(run.path)}")
 
 
 def _print_ensemble(run: Run) -> None:
@@ -157,11 +157,3 @@ def _print_ensemble(run: Run) -> None:
     end = (run.end() or {}).get("message")
     console.print(f"{bold(run.path)} finished: {members} models{f'; {end}' if end else ''}")
     console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
-
-
-@contextlib.contextmanager
-def _printed_warnings() -> Iterator[None]:
-    """Print the library's warnings as lines like all others."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
-        yield

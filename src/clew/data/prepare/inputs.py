@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import storage
+from clew import readers, storage
 from clew.data.prepare.content_keys import key_of
 from clew.data.prepare.stage_cache import StageCache
-from clew.errors import DataError
+from clew.data.readers import DataWarning, FilePieces
+from clew.errors import ConfigError, DataError
+from clew.recipe import Recipe
 
 _READERS = 4
 _SETTLED = 2.0
@@ -69,6 +72,19 @@ class FileHashes:
         self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._remembered})
 
 
+def warn_about_input(recipe: Recipe, location: str) -> None:
+    """Warn about what an input lacks, and what is used instead, as its reader reports it.
+
+    The first input of a recipe is enough: the files of one production lack the same things.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    pieces = recipe.read(location)
+    for note in pieces.reader.file_notes(location) if isinstance(pieces, FilePieces) else ():
+        warnings.warn(f"{location}: {note}", DataWarning, stacklevel=2)
+
+
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
     """Return the files of paths, folders, patterns and lists (`@files.txt`, one pattern per line), each file once.
 
@@ -104,25 +120,55 @@ class RelatedFiles:
     companions: Sequence[str] = ()
     ignored: Sequence[str] = ()
 
+    @property
+    def all(self) -> set[str]:
+        """The files of both kinds."""
+        return {*self.companions, *self.ignored}
+
+
+def related_files(recipe: Recipe, location: str) -> RelatedFiles:
+    """Return the files that belong to an input of a recipe.
+
+    The reader that the recipe uses decides. A recipe whose `read` is a generator hides its reader. Then the reader
+    that accepts the name of the file decides.
+    """
+    try:
+        pieces = recipe.read(location)
+        pieces = pieces if isinstance(pieces, FilePieces) else readers.read(location)
+    except (ConfigError, DataError):  # a file that belongs to another one, or that only the recipe can read
+        return RelatedFiles()
+    return RelatedFiles(pieces.reader.companion_files(location), pieces.reader.ignored_files(location))
+
+
+def input_files(recipe: Recipe, patterns: Sequence[str]) -> list[str]:
+    """Return the files of paths, folders, patterns and lists, without the files that only belong to others.
+
+    Raises:
+        DataError: a pattern matches no file, or there is no pattern.
+    """
+    files = expand_patterns(patterns)
+    related = {other for file in files for other in related_files(recipe, file).all}
+    return [file for file in files if file not in related]
+
 
 def find_sources(
     patterns: Sequence[str] | Mapping[str, Sequence[str]],
     hashes: FileHashes,
-    related_files: Callable[[str], RelatedFiles],
+    related_to: Callable[[str], RelatedFiles],
 ) -> list[InputSource]:
     """Return the input files, in an order that depends on their content only.
 
     Args:
         patterns: Patterns of files, or patterns by split.
         hashes: The known hashes.
-        related_files: Returns the files that belong to an input.
+        related_to: Returns the files that belong to an input.
 
     Raises:
         DataError: a pattern matches no file, or a file is in two splits, is empty, or cannot be read.
     """
     splits = _splits(patterns) if isinstance(patterns, Mapping) else dict.fromkeys(expand_patterns(patterns), "")
-    related = {name: related_files(name) for name in splits}
-    others = {other for files in related.values() for other in (*files.companions, *files.ignored)}
+    related = {name: related_to(name) for name in splits}
+    others = {other for files in related.values() for other in files.all}
     inputs = [(name, files.companions) for name, files in related.items() if name not in others]
     with ThreadPoolExecutor(_READERS) as pool:  # hashing and waiting for a store release Python's lock
         hashed = pool.map(lambda entry: _source(entry[0], entry[1], hashes), inputs)

@@ -15,6 +15,7 @@ from clew.errors import DataError
 from clew.storage import expand
 
 _NAME = re.compile(r"event(\d+)-hits\.csv(\.gz)?", re.IGNORECASE)
+_COMPRESSIONS = ("", ".gz")
 _HITS = {"hit_id": "<i8", "x": "<f4", "y": "<f4", "z": "<f4", "volume_id": "<i4", "layer_id": "<i4", "module_id": "<i4"}
 _TRUTH = {
     "particle_id": "<i8",
@@ -34,7 +35,8 @@ class TrackMLReader(Reader):
     """Settings of the TrackML reader.
 
     `track` is the id of the particle. It is -1 for noise (0 in the files), and for all hits if there is no truth file.
-    Other columns of the files are ignored.
+    Other columns of the files are ignored, and so are the files `eventN-cells.csv`, `eventN-particles.csv` and
+    `detectors.csv` in the same folder.
     """
 
     endings: ClassVar[tuple[str, ...]] = ("-hits.csv", "-hits.csv.gz")
@@ -44,13 +46,13 @@ class TrackMLReader(Reader):
         return _NAME.fullmatch(name) is not None
 
     def companion_files(self, location: str) -> list[str]:
-        stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
-        files = [file for name in ("truth.csv", "truth.csv.gz") for file in expand(f"{stem}-{name}")]
+        files = [file for name in _names_beside(location, "truth") for file in expand(name)]
         return files[:1]
 
     def ignored_files(self, location: str) -> list[str]:
-        stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
-        return [file for name in ("cells.csv*", "particles.csv*") for file in expand(f"{stem}-{name}")]
+        folder, slash, _ = location.rpartition("/")
+        detectors = [f"{folder}{slash}detectors.csv{ending}" for ending in _COMPRESSIONS]
+        return [*_names_beside(location, "cells", "particles", "truth"), *detectors]
 
     def declared_schema(self) -> dict[str, Field]:
         inside = {
@@ -90,6 +92,14 @@ class TrackMLReader(Reader):
         place = order[np.searchsorted(columns["hit_id"], hit_id, sorter=order)]
         truth = {_RENAMED.get(column, column): columns[column][place] for column in _TRUTH}
         return {**truth, "track": np.where(truth["track"] == 0, -1, truth["track"])}
+
+
+def _names_beside(location: str, *kinds: str) -> list[str]:
+    """Return the names that other files of the same event may have."""
+    if not _NAME.fullmatch(location.rpartition("/")[2]):
+        return []
+    stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
+    return [f"{stem}-{kind}.csv{ending}" for kind in kinds for ending in _COMPRESSIONS]
 
 
 def _columns(location: str, dtypes: dict[str, str]) -> dict[str, NDArray[Any]]:

@@ -8,16 +8,17 @@ from clew import Section, readers
 from clew.data.readers import FilePieces
 from clew.errors import DataError
 
-TREE_OF_READER = {"edm4hep": "events", "pfnano": "Events"}
+TREE_OF_READER = {"edm4hep": "events", "pfnano": "Events", "delphes_root": "Delphes"}
 """The tree of a ROOT file, by the reader of such files."""
 
 
 class ParticleFlowDataConfig(Section):
     """The source of elements and targets."""
 
-    reader: Literal["auto", "delphes", "edm4hep", "pfnano", "table"] = "auto"
-    """`delphes`: pickles of the public set. `edm4hep`: ROOT files of FCC. `pfnano`: ROOT files of CMS. `table`: HDF5 or
-    any other file with the columns `elements` and `targets`, such as generated events. `auto`: chosen from the file."""
+    reader: Literal["auto", "delphes", "delphes_root", "edm4hep", "pfnano", "table"] = "auto"
+    """`delphes`: pickles of the public set. `delphes_root`: ROOT files of Delphes. `edm4hep`: ROOT files of FCC and
+    others. `pfnano`: ROOT files of CMS. `table`: HDF5 or any other file with the columns `elements` and `targets`, such
+    as generated events. `auto`: chosen from the file."""
 
 
 def read_events(path: str, data: ParticleFlowDataConfig | None = None) -> FilePieces:
@@ -44,8 +45,8 @@ def _find_reader(path: str) -> str:
     for kind, tree in TREE_OF_READER.items():
         if _has_tree(path, tree):
             return kind
-    expected = " nor ".join(f"'{tree}' ({kind})" for kind, tree in TREE_OF_READER.items())
-    raise DataError(f"{path}: a ROOT file with neither a tree {expected}")
+    expected = ", ".join(f"'{tree}' ({kind})" for kind, tree in TREE_OF_READER.items())
+    raise DataError(f"{path}: a ROOT file without a tree of a known name: {expected}")
 
 
 def _has_tree(path: str, tree: str) -> bool:
