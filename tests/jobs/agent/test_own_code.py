@@ -10,11 +10,11 @@ import pytest
 from clew import Client, Dataset
 from clew.client.submission import submission
 from clew.errors import ConfigError
-from tests.jobs.agent.conftest import Hands
+from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
 from tests.tuning import RECIPE
 
-Somebody = Callable[..., Client]
+ClientFor = Callable[..., Client]
 TRAIN = """
 import argparse, os, sys
 from pathlib import Path
@@ -56,10 +56,10 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_script_runs_as_a_job_and_its_metrics_and_files_come_back(
-    ranks: int, somebody: Somebody, hands: Hands, script: Path, tmp_path: Path
+    ranks: int, client_for: ClientFor, start_agent: StartAgent, script: Path, tmp_path: Path
 ) -> None:
-    ada = somebody(f"ada{ranks}")
-    hands(ada, clew=True)
+    ada = client_for(f"ada{ranks}")
+    start_agent(ada, clew=True)
     words = ("submit", "--kind", "script", script.name, "--workers", ranks, "--follow", "--", "--lr", "0.1")
     finished = command(ada, *words, cwd=script.parent)
     assert finished.returncode == 0, finished.stderr + finished.stdout
@@ -73,9 +73,11 @@ def test_a_script_runs_as_a_job_and_its_metrics_and_files_come_back(
     assert saved.read_text() == "1 2 3"
 
 
-def test_a_script_that_stops_early_continues_its_run(somebody: Somebody, hands: Hands, script: Path) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+def test_a_script_that_stops_early_continues_its_run(
+    client_for: ClientFor, start_agent: StartAgent, script: Path
+) -> None:
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     arguments = ["--lr", "0.1", "--stop-once"]
     job = ada.jobs.submit(submission(str(script), kind="script", arguments=arguments, requeue=1))
     ended = ada.jobs.wait(job.id, seconds=200)
@@ -86,9 +88,11 @@ def test_a_script_that_stops_early_continues_its_run(somebody: Somebody, hands: 
     assert steps == [1, 2, 3, 4] and ada.runs.get(ended.run).state == "finished"
 
 
-def test_a_shell_script_runs_and_its_exit_code_is_the_jobs(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+def test_a_shell_script_runs_and_its_exit_code_is_the_jobs(
+    client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     (tmp_path / "go.sh").write_text('echo "argument $1"\nexit 3\n')
     finished = command(ada, "submit", "--kind", "script", "go.sh", "--follow", "--", "first", cwd=tmp_path)
     assert finished.returncode != 0 and "argument first" in finished.stdout
@@ -96,9 +100,11 @@ def test_a_shell_script_runs_and_its_exit_code_is_the_jobs(somebody: Somebody, h
     assert (job.state, job.exit_code) == ("failed", 3)
 
 
-def test_a_rank_that_fails_ends_the_others_and_the_job(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+def test_a_rank_that_fails_ends_the_others_and_the_job(
+    client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     text = "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('no beam')\ntime.sleep(600)\n"
     (tmp_path / "fails.py").write_text(text)
     job = ada.jobs.submit(submission(str(tmp_path / "fails.py"), kind="script", resources={"workers": 2}))
@@ -107,10 +113,10 @@ def test_a_rank_that_fails_ends_the_others_and_the_job(somebody: Somebody, hands
 
 
 def test_a_recipe_travels_with_the_modules_that_it_imports(
-    somebody: Somebody, hands: Hands, flat: Dataset, tmp_path: Path
+    client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     text = RECIPE.read_text() if isinstance(RECIPE, Path) else Path(RECIPE).read_text()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
