@@ -117,7 +117,7 @@ def test_a_recipe_travels_with_the_modules_that_it_imports(
 ) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)
-    text = RECIPE.read_text() if isinstance(RECIPE, Path) else Path(RECIPE).read_text()
+    text = Path(RECIPE).read_text()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "extra.py").write_text("VALUE = 1\n")
