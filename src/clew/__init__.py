@@ -1,11 +1,14 @@
 """clew: high-energy-physics machine learning from raw events to trained, tuned and benchmarked models.
 
 The public names are those in `__all__`. Each one loads what it needs on first use, so `import clew` is instant.
+
+If Keras is imported after clew, it uses its torch backend, unless the variable KERAS_BACKEND names another one.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from clew.version import __version__
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from clew.runs import Run
     from clew.training.api import train
     from clew.tuning.api import tune
+
+# clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 _MODULES = {
     "distributed": "clew.distributed",

@@ -1,4 +1,4 @@
-"""Three calls make a loop of one's own a distributed one, with records."""
+"""Three calls make a user-defined loop distributed, with records."""
 
 from __future__ import annotations
 

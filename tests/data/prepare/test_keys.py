@@ -58,7 +58,7 @@ def never():
 
 
 def _parts(folder: Path, recipe: str = RECIPE, helper: str = HELPER) -> dict[str, object]:
-    """The parts of the prepare stage of a recipe written to a fresh place."""
+    """The parts of the key of the prepare stage, for a recipe written to a new folder."""
     number = next(_number)
     place = folder / str(number)
     place.mkdir()
@@ -125,7 +125,7 @@ def test_the_functions_that_a_transform_and_a_reader_use_count(tmp_path: Path) -
     recipe = find(str(tmp_path / "mine.py"))()
     parts = stage_parts(recipe, [MinMax(columns=("x",))], [ParquetReader()])
     assert "clew.data.transforms.scale:_values" in parts["transforms"]["code"]
-    assert "clew.data.readers.parquet:_item_sets" in parts["read"]["readers_code"]
+    assert "clew.data.readers.parquet:_is_list" in parts["read"]["readers_code"]
 
 
 def test_a_key_does_not_depend_on_the_order_of_names() -> None:
@@ -133,6 +133,6 @@ def test_a_key_does_not_depend_on_the_order_of_names() -> None:
 
 
 def _without_helper(parts: dict[str, object]) -> dict[str, object]:
-    """The names of the helper modules differ from place to place, and stand in the code that names them."""
+    """The names of the helper modules differ between folders, and are part of the code that uses them."""
     code = {name: digest for name, digest in dict(parts["code"]).items() if name in ("apply", "Mine.prepare")}  # type: ignore[call-overload]
     return {**parts, "code": code}

@@ -32,7 +32,7 @@ def table(events: list[Any]) -> Table:
 
 
 def _leading(hit: Ragged) -> Ragged:
-    """In each event with hits a pointer at the greatest."""
+    """In each event with hits, a pointer to the greatest."""
     places = [int(np.argmax(event)) for event in hit if len(event)]
     return Ragged.from_lengths(np.array(places, dtype=np.int64), (hit.lengths > 0) * 1)
 
@@ -144,5 +144,5 @@ def lists_of(events: Table) -> list[list[int]]:
 
 def test_columns_of_other_items_are_reported() -> None:
     events = Table({"a": Ragged.from_lists([[1], [2]]), "b": Ragged.from_lists([[1], [2, 3]])})
-    with pytest.raises(DataError, match="'a' and 'b' differ: event 1 has 1 and 2 items"):
+    with pytest.raises(DataError, match="'a' and 'b' do not describe the same items: event 1 has 1 and 2 items"):
         SameItems(columns=("a", "b"))(events)

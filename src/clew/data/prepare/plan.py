@@ -13,9 +13,12 @@ from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
 from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
+from clew.data.prepare.same_items import Count, decide_items
 from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.stages import piece_names
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
+from clew.data.readers.items import ItemGroups
 from clew.data.transforms import FittedTransform, Transform, fit
 from clew.errors import DataError
 from clew.recipe import Recipe, resolve
@@ -46,6 +49,7 @@ class PreparePlan:
         hashes = FileHashes(self.cache, trust=not verify)
         self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
+        self.items: ItemGroups | None = None
         self.identity = self._identity()
         self.key = key_of(self.identity)
 
@@ -61,7 +65,18 @@ class PreparePlan:
 
     def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
         """Return what each stage depends on."""
-        return stage_parts(self.recipe, transforms, self.readers)
+        parts = stage_parts(self.recipe, transforms, self.readers)
+        return parts if not self.items else {**parts, "read": {**parts["read"], "items": self.items}}
+
+    def decide_items(self, units: Sequence[InputPiece], count: Count | None = None) -> None:
+        """Decide which columns are the same items in all files. The identity of the dataset does not depend on it:
+        content and settings of the inputs decide.
+
+        Args:
+            units: The pieces of all files.
+            count: Counts the items of pieces. None uses the cache only.
+        """
+        self.items = decide_items(self.recipe, units, self.cache, self.identity["read"], count)
 
     def units(self) -> list[InputPiece]:
         """Return the pieces of all files. Warns about what they lack."""
@@ -69,20 +84,12 @@ class PreparePlan:
         for source in self.sources:
             try:
                 pieces = self.recipe.read(source.location)
-                if isinstance(pieces, FilePieces):
-                    names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
-                elif isinstance(pieces, Sequence):
-                    names = [f"piece {number}" for number in range(len(pieces))]
-                else:
+                if not isinstance(pieces, Sequence):
                     pieces_of_all.append(InputPiece(source, None, source.location, source.bytes))
                     continue
+                names = piece_names(pieces, source.location)
                 share = source.bytes // max(len(names), 1)
-                if len(names) == 1:
-                    pieces_of_all.append(InputPiece(source, 0, source.location, share))
-                else:
-                    pieces_of_all += [
-                        InputPiece(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)
-                    ]
+                pieces_of_all += [InputPiece(source, place, name, share) for place, name in enumerate(names)]
             except DataError as error:
                 raise DataError(with_location(error, source.location)) from error
         warn_about_input(self.recipe, self.sources[0].location)

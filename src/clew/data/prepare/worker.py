@@ -21,11 +21,14 @@ from clew.data.prepare import stages
 from clew.data.prepare.content_keys import Parts, key_of
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.stage_cache import StageCache
+from clew.data.readers import FilePieces
+from clew.data.readers.items import ItemCounts, ItemGroups
 from clew.data.table import Ragged, Table, hdf5
 from clew.data.transforms import FittedTransform, Transform
 from clew.data.transforms.base import apply
 from clew.errors import DataError
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.storage import mask_secrets, split_inside
 
 Lengths = dict[str, NDArray[np.int32]]
@@ -41,6 +44,8 @@ class PieceContext:
     cache: StageCache
     keep: frozenset[str]
     split_by: str
+    items: ItemGroups | None = None
+    """The columns that are the same items in all files; None if each file decides. See `clew.data.readers.items`."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,11 @@ def prepare_piece(job: PieceContext, unit: InputPiece) -> list[PreparedPiece]:
         BusyError: another process is working on this piece.
         DataError: the data cannot be used. The message says where.
     """
+    with recipe_errors(f"input {mask_secrets(unit.where)}"):
+        return _prepare_piece(job, unit)
+
+
+def _prepare_piece(job: PieceContext, unit: InputPiece) -> list[PreparedPiece]:
     if unit.piece is not None:
         return [_run_piece(job, unit, unit.piece)]
     count = job.cache.note(_stream_note(job, unit))
@@ -112,12 +122,27 @@ def _is_cached(job: PieceContext, unit: InputPiece, piece: int) -> bool:
 
 def measure(job: PieceContext, unit: InputPiece, transform: FittedTransform, before: Sequence[Transform]) -> list[Any]:
     """Return the contributions of a piece to the fit of a transform. The list is empty if no event is left."""
-    if unit.piece is None:
-        tables = (apply(before, events) for events in _stream(job.recipe, unit))
-    else:
-        keys = stage_keys(job.parts, unit.source, unit.piece)
-        tables = (apply(before, events) for events in [_events(job, unit, unit.piece, keys["read"])])
-    return [transform.measure(table) for table in tables if len(table)]
+    with recipe_errors(f"input {mask_secrets(unit.where)}"):
+        if unit.piece is None:
+            tables = (apply(before, events) for events in _stream(job.recipe, unit))
+        else:
+            keys = stage_keys(job.parts, unit.source, unit.piece)
+            tables = (apply(before, events) for events in [_events(job, unit, unit.piece, keys["read"])])
+        return [transform.measure(table) for table in tables if len(table)]
+
+
+def count_items(recipe: Recipe, unit: InputPiece) -> ItemCounts:
+    """Return the number of items per event of a piece of a file.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    assert unit.piece is not None
+    try:
+        counts: ItemCounts = _sequence(recipe, unit.source.location).item_counts(unit.piece)
+    except DataError as error:
+        raise DataError(with_location(error, unit.where)) from error
+    return counts
 
 
 def write_shard(cache: StageCache, plan: ShardPlan) -> Shard:
@@ -161,7 +186,8 @@ def _events(job: PieceContext, unit: InputPiece, piece: int, key: str) -> Table:
 
 def _read_piece(job: PieceContext, unit: InputPiece, piece: int) -> Any:
     if unit.piece is not None:
-        return _sequence(job.recipe, unit.source.location)[piece]
+        pieces = _sequence(job.recipe, unit.source.location)
+        return (pieces.with_items(job.items) if isinstance(pieces, FilePieces) else pieces)[piece]
     # the cache was pruned after `_is_cached`: such a file can only be read from its beginning
     return next(itertools.islice(job.recipe.read(unit.source.location), piece, None))
 

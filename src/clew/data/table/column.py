@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted
-from clew.errors import DataError
+from clew.errors import DataError, list_names
 
 Column: TypeAlias = "Array | Ragged"
 """A column of a table: an array with one entry per event, or a ragged column."""
@@ -29,7 +29,7 @@ def common_length(columns: Mapping[str, Column]) -> int:
             raise DataError(f"column '{name}' is a single value; a column has one value per event")
         lengths[name] = len(column)
     if len(set(lengths.values())) > 1:
-        raise DataError(f"columns differ in length: {', '.join(f'{n} {k}' for n, k in lengths.items())}")
+        raise DataError(f"columns differ in length: {list_names(f'{n} {k}' for n, k in lengths.items())}")
     return next(iter(lengths.values()), 0)
 
 
@@ -61,6 +61,15 @@ def events_not_finite(column: Column) -> Offsets:
     if isinstance(column, Ragged):
         return np.unique(np.searchsorted(column.offsets, rows, side="right") - 1)
     return rows
+
+
+def different_items(first: str, like: Ragged, name: str, column: Ragged) -> str:
+    """Return why two ragged columns cannot be combined, and what to do, as the text of an error."""
+    text = f"'{first}' and '{name}' do not describe the same items"
+    if not np.array_equal(like.lengths, column.lengths):
+        event = int(np.argmax(like.lengths != column.lengths))
+        return f"{text}: event {event} has {like.lengths[event]} and {column.lengths[event]} items"
+    return f"{text}; if they do, add the transform same_items for them, or declare them in the reader's items"
 
 
 def describe_column(column: Column) -> str:
