@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.files import write_text
+from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError
 from clew.figure import Figure
@@ -39,6 +41,23 @@ class Evaluation:
     """Number of samples."""
     seconds: float
     """Duration."""
+
+    def __repr__(self) -> str:
+        values = [f"{name} {value}{f' ± {error}' if error else ''}" for name, value, error in self._values()]
+        return f"Evaluation({self.name}: {self.events:,} events, {shorten(values)})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        title = f"Evaluation {self.name}: {self.events:,} events in {self.seconds:.1f} s"
+        return html_table(title, self._values(), header=("metric", "value", "error"))
+
+    def _values(self) -> list[tuple[str, str, str]]:
+        """Name, value and error of every metric that is a number."""
+        return [
+            (name, f"{metric.value:.4g}", "" if math.isnan(metric.error) else f"{metric.error:.2g}")
+            for name, metric in self.metrics.items()
+            if metric.scalar
+        ]
 
 
 def evaluate(

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from clew.core.metric_direction import natural_direction
-from clew.errors import ConfigError, nearest
+from clew.errors import ConfigError, list_names, nearest
 from clew.training.config import TrainConfig
 from clew.training.schedule import Schedule
 
@@ -30,7 +30,7 @@ class MetricTracker:
             ConfigError: There is no such metric, or its direction is not known.
         """
         if self.metric not in metrics:
-            names = ", ".join(metrics)
+            names = list_names(metrics, self.metric)
             raise ConfigError(f"{setting} '{self.metric}' is not among {names}{nearest(self.metric, metrics)}")
         if self._direction is None:
             place = setting.removesuffix(".metric")
@@ -79,7 +79,9 @@ class ValidationTracker:
         if target is None:
             return ""
         if target.metric not in metrics:
-            raise ConfigError(f"train.target.metric '{target.metric}' is not among {', '.join(metrics)}")
+            raise ConfigError(
+                f"train.target.metric '{target.metric}' is not among {list_names(metrics, target.metric)}"
+            )
         value = metrics[target.metric]
         reached = value >= target.value if target.goal == "maximize" else value <= target.value
         return f"{target.metric} is {value:.6g}, the target was {target.value:g}" if reached else ""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from clew.core.files import atomic_path
+from clew.core.html_table import html_table
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
@@ -35,6 +36,23 @@ class Export(NamedTuple):
 
     path: Path
     facts: ExportFacts
+
+    def __repr__(self) -> str:
+        names = f"{', '.join(item.name for item in self.facts.inputs)} -> {', '.join(self.facts.outputs)}"
+        return f"Export({self.path}: {names}, difference {self.facts.difference:.1g})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        facts = self.facts
+        rows = [
+            ("run", facts.run),
+            ("inputs", ", ".join(item.name for item in facts.inputs)),
+            ("outputs", ", ".join(facts.outputs)),
+            ("included", ", ".join(facts.included)),
+            ("left out", ", ".join(facts.left_out)),
+            ("difference", f"{facts.difference:.1g} (tolerance {facts.tolerance:g})"),
+        ]
+        return html_table(f"Export {self.path}", [(name, value) for name, value in rows if value])
 
 
 def export(
