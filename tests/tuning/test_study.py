@@ -213,9 +213,9 @@ def test_a_coordinator_on_a_lost_host_is_replaced_soon(tmp_path: Path, monkeypat
     assert new_study.count()["complete"] == 2
 
 
-def asker(body: str) -> Callable[[Path], subprocess.Popen[str]]:
+def study_process(body: str) -> Callable[[Path], subprocess.Popen[str]]:
     """A process that opens a study as `new_study` and does something with it."""
-    code = "import sys\nfrom clew.tuning.study import Study\nmade = Study.open(sys.argv[1])\n" + textwrap.dedent(body)
+    code = "import sys\nfrom clew.tuning.study import Study\nnew_study = Study.open(sys.argv[1])\n" + textwrap.dedent(body)
 
     def start(path: Path) -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
@@ -223,9 +223,9 @@ def asker(body: str) -> Callable[[Path], subprocess.Popen[str]]:
     return start
 
 
-def test_askers_side_by_side_never_ask_for_too_many(tmp_path: Path) -> None:
+def test_processes_side_by_side_never_ask_for_too_many(tmp_path: Path) -> None:
     new_study = study(tmp_path / "study", trials=40)
-    start = asker(
+    start = study_process(
         """
         while (trial := new_study.ask("me")) is not None:
             print(trial.number)
@@ -250,7 +250,7 @@ def test_a_torn_line_does_not_spoil_the_journal(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
     new_study = study(tmp_path / "study")
-    start = asker(
+    start = study_process(
         """
         import resource, signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
