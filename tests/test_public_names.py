@@ -24,6 +24,7 @@ def test_public_names_are_pinned() -> None:
         "Section",
         "Table",
         "__version__",
+        "artefact",
         "cached_table",
         "concat",
         "distributed",
@@ -31,6 +32,7 @@ def test_public_names_are_pinned() -> None:
         "evaluate",
         "export",
         "figure",
+        "log",
         "metrics",
         "predict",
         "prepare",
@@ -42,7 +44,12 @@ def test_public_names_are_pinned() -> None:
 
 
 def test_the_names_of_the_contract_suites_are_pinned() -> None:
-    assert sorted(testing.__all__) == ["ReaderContract", "assert_same_table", "columns_sharing_offsets"]
+    assert sorted(testing.__all__) == [
+        "LauncherContract",
+        "ReaderContract",
+        "assert_same_table",
+        "columns_sharing_offsets",
+    ]
 
 
 def test_every_public_name_can_be_used_and_is_documented() -> None:
