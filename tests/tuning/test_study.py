@@ -215,7 +215,8 @@ def test_a_coordinator_on_a_lost_host_is_replaced_soon(tmp_path: Path, monkeypat
 
 def study_process(body: str) -> Callable[[Path], subprocess.Popen[str]]:
     """A process that opens a study as `new_study` and does something with it."""
-    code = "import sys\nfrom clew.tuning.study import Study\nnew_study = Study.open(sys.argv[1])\n" + textwrap.dedent(body)
+    head = "import sys\nfrom clew.tuning.study import Study\nnew_study = Study.open(sys.argv[1])\n"
+    code = head + textwrap.dedent(body)
 
     def start(path: Path) -> subprocess.Popen[str]:
         return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)

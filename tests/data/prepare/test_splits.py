@@ -159,7 +159,7 @@ def test_a_path_with_an_equals_sign_stays_a_path(files: dict[str, str], tmp_path
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["train=a.txt", "b.txt"], "--input b.txt: names no split, others do; write SPLIT=b.txt"),
+        (["train=a.txt", "b.txt"], "--input b.txt: has no split, other inputs have one; write SPLIT=b.txt"),
         (["train=none.txt"], "no input file matches 'none.txt'"),
     ],
 )
