@@ -13,6 +13,7 @@ from clew.core.config import Document, with_values
 from clew.core.source_files import local_sources
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
+from clew.storage import absolute_location, is_url, local_path
 
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 """The form of a dataset's content key."""
@@ -213,22 +214,21 @@ def _absolute(paths: Any) -> Any:
         return {name: _absolute(path) for name, path in paths.items()}
     if not isinstance(paths, str):
         return [_absolute(path) for path in paths]
-    if "://" in paths:
-        return paths
-    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else str(Path(paths).absolute())
+    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else absolute_location(paths)
 
 
 def _dataset(name: str) -> str:
-    """Return a key unchanged, and a path as an absolute path.
+    """Return a key or a URL of a store unchanged, and a path as an absolute path.
 
     Raises:
-        ConfigError: the folder does not exist, and the path is not absolute.
+        ConfigError: The folder does not exist and the path is not absolute, or the scheme of the URL is unknown.
     """
     if _KEY.fullmatch(name) and not Path(name).exists():
         return name
-    if "://" in name or Path(name).is_absolute() or Path(name).exists():
-        return name if "://" in name else str(Path(name).absolute())
-    hint = "name a folder that `clew prepare` made, its full path on the agent's machine, or its key"
+    location = absolute_location(name)
+    if is_url(location) or Path(name).is_absolute() or local_path(name).exists():
+        return location
+    hint = "name a folder that `clew prepare` made, its full path on the agent's machine, its key, or a URL of a store"
     raise ConfigError(f"dataset {name}: no such folder; {hint}")
 
 
