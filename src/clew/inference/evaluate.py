@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.files import write_text
+from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError
 from clew.figure import Figure
@@ -40,6 +42,23 @@ class Evaluation:
     seconds: float
     """Duration."""
 
+    def __repr__(self) -> str:
+        values = [f"{name} {value}{f' ± {error}' if error else ''}" for name, value, error in self._values()]
+        return f"Evaluation({self.name}: {self.events:,} events, {shorten(values)})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        title = f"Evaluation {self.name}: {self.events:,} events in {self.seconds:.1f} s"
+        return html_table(title, self._values(), header=("metric", "value", "error"))
+
+    def _values(self) -> list[tuple[str, str, str]]:
+        """Name, value and error of every metric that is a number."""
+        return [
+            (name, f"{metric.value:.4g}", "" if math.isnan(metric.error) else f"{metric.error:.2g}")
+            for name, metric in self.metrics.items()
+            if metric.scalar
+        ]
+
 
 def evaluate(
     run: Run | str | Path,
@@ -52,6 +71,7 @@ def evaluate(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     batch_size: int | None = None,
     workers: int = 1,
+    current_code: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate a run's model, and write metrics and plots into the run's folder.
@@ -69,6 +89,7 @@ def evaluate(
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -87,7 +108,7 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    loaded, config = recipe_of_run(run, recipe)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
     if config.replicas is not None:
         member = run.replicas_folder / "replica-000"
         raise ConfigError(

@@ -28,6 +28,7 @@ _FILES = {
     "plots/**/*": "plot",
     "checkpoints/*.safetensors": "checkpoint",
     "trace/*.trace": "file",
+    "artefacts/*": "file",
 }
 """Files that a server gets in addition to records: plots, report and weights, but no checkpoints for resuming."""
 

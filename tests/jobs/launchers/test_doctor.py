@@ -17,12 +17,12 @@ from tests.cli import clew, done
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """One that answers, with a Date."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
+    """A server that answers with a Date header."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as http_server:
+        thread = threading.Thread(target=http_server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}"
-        made.shutdown()
+        yield f"http://127.0.0.1:{http_server.server_port}"
+        http_server.shutdown()
         thread.join()
 
 
@@ -49,12 +49,12 @@ def test_a_missing_server_is_reported_and_the_clock_of_a_running_one_is_compared
     assert outcome.code == 1 and "service: http://127.0.0.1:9 does not answer" in outcome.out
     assert "check CLEW_SERVER" in outcome.out
     assert finding(tmp_path, "service", server=server).verdict == "good"
-    assert "the service's" in finding(tmp_path, "clock", server=server).message
+    assert "the clock of the server" in finding(tmp_path, "clock", server=server).message
 
 
 def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "gone"
-    assert {finding(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
+    missing = tmp_path / "gone"
+    assert {finding(missing, name).verdict for name in ("locks", "space here")} == {"bad"}
     monkeypatch.setattr(doctor, "_SPACE", 1e30)
     full = finding(tmp_path, "space here")
     assert full.verdict == "bad" and "clew cache prune" in full.advice
@@ -63,14 +63,14 @@ def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: p
 def test_a_site_with_missing_gpus_is_bad(tmp_path: Path) -> None:
     site = Site(name="alps", scheduler="slurm", gpus=400, scratch=str(tmp_path / "none"))
     gpu = finding(tmp_path, "gpu", site)
-    assert gpu.verdict == "bad" and "400 are in the profile of alps" in gpu.message and gpu.advice
+    assert gpu.verdict == "bad" and "400 in the profile of alps" in gpu.message and gpu.advice
     assert finding(tmp_path, "scratch", site).verdict == "bad"
 
 
 def test_the_doctor_names_the_source_of_mpi(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     message = finding(tmp_path, "mpi").message
-    assert message.startswith(("wheel of PyPI: ", "the site's: "))
+    assert message.startswith(("wheel of PyPI: ", "of the site: "))
 
 
 def test_storage_that_nothing_can_read_is_bad(tmp_path: Path) -> None:

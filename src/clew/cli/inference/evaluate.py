@@ -17,6 +17,7 @@ from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
+    from clew.runs import Run
 
 
 def _plan(site: SiteOptions, **options: Any) -> SiteWork:
@@ -44,6 +45,9 @@ def evaluate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Events per batch (default: that of the run, at least 256).")
     ] = None,
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
+    ] = False,
 ) -> None:
     """Evaluate a run's model on events it was not trained on, and add the metrics to its report.
 
@@ -52,13 +56,12 @@ def evaluate(
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
       clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate runs/top_tagger-001 --current-code
       clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
     """
     from clew import storage
-    from clew.runs.push_process import pushed
-    from clew.runs.report import write_report
     from clew.storage import models
 
     with show_transfers("get") as watch:
@@ -79,18 +82,29 @@ def evaluate(
             weights=weights,
             workers=workers,
             batch_size=batch_size,
+            current_code=current_code,
             progress=on_progress,
         )
-    if launched().rank:  # only rank 0 prints
-        return
+    if not launched().rank:  # only rank 0 prints
+        _publish(run, opened, result)
+
+
+def _publish(location: str, opened: Run, result: Evaluation) -> None:
+    """Write the report, print the metrics, and update a run that is in a store."""
+    from clew import storage
+    from clew.runs.push_process import pushed
+    from clew.runs.report import write_report
+    from clew.storage import models
+
     with pushed(run=opened):
         report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
-    if storage.is_url(run):
+    if storage.is_url(location):
+        target, name = storage.parent_location(location), storage.base_name(location)
         with show_transfers("put") as watch:
-            models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
-        console.print(f"{bold(storage.mask_secrets(run))}: updated")
+            models.store_model(opened, target, ("all",), name=name, watch=watch)
+        console.print(f"{bold(storage.mask_secrets(location))}: updated")
 
 
 def show(result: Evaluation) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from clew.core.files import atomic_path
+from clew.core.html_table import html_table
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
@@ -36,6 +37,23 @@ class Export(NamedTuple):
     path: Path
     facts: ExportFacts
 
+    def __repr__(self) -> str:
+        names = f"{', '.join(item.name for item in self.facts.inputs)} -> {', '.join(self.facts.outputs)}"
+        return f"Export({self.path}: {names}, difference {self.facts.difference:.1g})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        facts = self.facts
+        rows = [
+            ("run", facts.run),
+            ("inputs", ", ".join(item.name for item in facts.inputs)),
+            ("outputs", ", ".join(facts.outputs)),
+            ("included", ", ".join(facts.included)),
+            ("left out", ", ".join(facts.left_out)),
+            ("difference", f"{facts.difference:.1g} (tolerance {facts.tolerance:g})"),
+        ]
+        return html_table(f"Export {self.path}", [(name, value) for name, value in rows if value])
+
 
 def export(
     run: Run | str | Path,
@@ -48,12 +66,12 @@ def export(
     split: str | None = None,
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
+    current_code: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
 
     The file holds the network with its weights, the scaling of its inputs where the recipe only scales columns of the
-    events (`Recipe.passthrough_columns`), and a description of itself (`ExportFacts`). `facts.left_out` names the
-    preprocessing that the file does not do. The file is kept only if it agrees with the original on real samples.
+    events, and a description of itself (`ExportFacts`). It is kept only if it agrees with the original on samples.
 
     Args:
         run: The run or its folder.
@@ -65,26 +83,26 @@ def export(
         split: The split to compare on. Default: `test`, or `val` if there is no `test`.
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         replace: Whether an existing file may be replaced.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
 
     Returns:
         The path of the file, and its description.
 
     Raises:
         RecipeError: The model cannot be exported, or file and original do not agree.
-        RunError, DataError, ConfigError: Something that is needed is missing or does not fit.
+        UserError: Something that is needed is missing or does not fit.
 
     Example:
         >>> import clew
-        >>> from torch import nn  # the model was typed in, so it is passed again
-        >>> model = nn.Linear(2, 1)
-        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=model)
+        >>> from torch.nn import Linear  # the model was typed in, so it is passed again
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=Linear(2, 1))
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """
     run = run if isinstance(run, Run) else Run.open(run)
     ending, make_writer = _format(to)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
-    loaded, config = recipe_of_run(run, recipe)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
     model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
@@ -112,6 +130,7 @@ def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **fac
         dataset_key=manifest.key,
         clew_version=__version__,
         recipe=recipe.location,
+        original_recipe=str(run.config().data.get("recipe", "")),
         settings=recipe.config.model_dump(mode="json"),
         transforms=manifest.transforms,
         input_items=manifest.input_items,
