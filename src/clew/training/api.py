@@ -258,8 +258,7 @@ def _settings(
     defaults = _as_data(config) if config else recipe.defaults.get("train", {})
     explicit = {**settings, **({"dataset": str(location)} if location else {})}
     document = with_defaults(Document(explicit, source="clew.train"), defaults)
-    path = str(document.data.get("dataset", "dataset"))
-    document.data["dataset"] = path if storage.is_url(path) else str(storage.local_path(path).absolute())
+    document.data["dataset"] = storage.absolute_location(str(document.data.get("dataset", "dataset")))
     if document.data.get("start_from") is not None:
         document.data["start_from"] = find_weights(document.data["start_from"])
     output, document.data["store"] = _split_output(output, document.data.get("store"))

@@ -42,11 +42,10 @@ def run(task: TrainTask, index: int | None = None) -> None:
 
     minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
-    files = (*_columns(task).values(), task.train_files, task.val_files)
-    if task.model is None and any(value is not None for value in files):
-        raise ConfigError(
-            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
-        )
+    files = {"train": task.train_files, "val": task.val_files, **_columns(task)}
+    model_options = [f"--{name}" for name, value in files.items() if value is not None]
+    if task.model is None and model_options:
+        raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
@@ -115,10 +114,13 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Workers, device and time limit may differ from its own settings, and there may be more epochs."""
-    others = ("dataset", "lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
-    if task.settings or any(getattr(task, name) is not None for name in others):
-        allowed = "only --epochs, --workers, --device and --time-limit can be given with it"
-        raise ConfigError(f"--resume uses the run's own settings; {allowed}")
+    names = ("dataset", "lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
+    options = {"start_from": "from", "batch_size": "batch-size"}
+    refused = [f"--{options.get(name, name)}" for name in names if getattr(task, name) is not None]
+    refused += [f"--set {setting}" for setting in task.settings]
+    if refused:
+        allowed = "only --epochs, --workers, --device and --time-limit can be added"
+        raise ConfigError(f"{', '.join(refused)}: --resume uses the run's own settings; {allowed}")
     from clew.storage import models
     from clew.training.api import resume
 

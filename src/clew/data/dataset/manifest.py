@@ -143,7 +143,8 @@ class Dataset:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = storage.folder(str(path)) if storage.is_url(str(path)) else Path(path)
+        location = storage.check_scheme(str(path))
+        self.path = storage.folder(location) if storage.is_url(location) else Path(path)
         self.manifest = Manifest.load(self.path / MANIFEST)
 
     def __repr__(self) -> str:
