@@ -39,8 +39,8 @@ class Game(Recipe):
         assert isinstance(model, nn.ModuleDict)
         critic = model["critic"]
         for _ in range(2):
-            made = self.forward(model, batch).detach()
-            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(made))).mean()
+            generated = self.forward(model, batch).detach()
+            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(generated))).mean()
         yield "maker", softplus(-critic(self.forward(model, batch))).mean()
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
