@@ -128,7 +128,7 @@ def test_other_settings_of_a_resumed_run_stay(flat: Dataset, folder: Path) -> No
 
 
 def test_asynchronous_trainings_and_two_workers_are_trained_longer(flat: Dataset, folder: Path) -> None:
-    options = {"asynchronous": {"masters": 0}, "workers": 1, "strategy": "downpour"}
+    options: dict[str, Any] = {"asynchronous": {"masters": 0}, "workers": 1, "strategy": "downpour"}
     run = clew.train(recipe("line"), flat, epochs=1, output="runs/async", **options)
     assert resume(run, epochs=2).last("validation")["epoch"] == 1  # type: ignore[index]
     run = clew.train(recipe("line"), flat, epochs=1, output="runs/two", workers=2)

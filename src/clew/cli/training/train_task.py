@@ -115,8 +115,8 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Workers, device and time limit may differ from its own settings, and there may be more epochs."""
     names = ("dataset", "lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
-    options = {"start_from": "from", "batch_size": "batch-size"}
-    refused = [f"--{options.get(name, name)}" for name in names if getattr(task, name) is not None]
+    spelled = {"start_from": "from", "batch_size": "batch-size"}
+    refused = [f"--{spelled.get(name, name)}" for name in names if getattr(task, name) is not None]
     refused += [f"--set {setting}" for setting in task.settings]
     if refused:
         allowed = "only --epochs, --workers, --device and --time-limit can be added"
