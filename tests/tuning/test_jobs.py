@@ -278,7 +278,7 @@ def test_a_study_whose_settings_do_not_fit_is_not_started(flat: Dataset, tmp_pat
 def test_an_objective_that_is_not_a_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
     message = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
-        run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
+        run(template(flat, tune={"objective": "val/nera", "direction": "maximize", "parallel": 1}), tmp_path / "s")
     assert str(caught.value) == message
     assert only(Study.open(tmp_path / "s")).reason == message
 

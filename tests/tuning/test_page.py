@@ -46,7 +46,7 @@ def test_it_shows_the_search_the_parameters_and_the_costs(tmp_path: Path) -> Non
 
 
 def test_several_objectives_have_a_front(tmp_path: Path) -> None:
-    goals = [{"metric": "val/a"}, {"metric": "run/seconds"}]
+    goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "run/seconds"}]
     new_study = study(tmp_path / "s", objective=goals)
     tune(new_study.config, new_study, function=lambda values: [values["x"], values["n"] - values["x"]])
     front = figures(write_report(new_study))["Pareto front"]["data"][1]
@@ -54,7 +54,9 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
 
 
 def test_several_objectives_have_curves_of_the_first_and_no_trial_is_pruned(tmp_path: Path) -> None:
-    new_study = study(tmp_path / "s", objective=[{"metric": "val/a"}, {"metric": "run/seconds"}])
+    new_study = study(
+        tmp_path / "s", objective=[{"metric": "val/a", "direction": "minimize"}, {"metric": "run/seconds"}]
+    )
     for number in range(6):
         trial = new_study.ask("me")
         assert trial is not None

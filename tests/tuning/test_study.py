@@ -155,7 +155,7 @@ def test_every_pruner_stops_bad_trials(tmp_path: Path, name: str) -> None:
 
 
 def test_several_objectives_have_a_front(tmp_path: Path) -> None:
-    goals = [{"metric": "val/a"}, {"metric": "val/b", "direction": "maximize"}]
+    goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "val/b", "direction": "maximize"}]
     new_study = study(tmp_path / "study", objective=goals, sampler={"name": "nsga2", "population": 5}, trials=20)
     tune(
         new_study.config,

@@ -31,6 +31,7 @@ from clew.training.config import TrainConfig
 from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
+from clew.training.run_code import save_code, warn_about_dataset
 from clew.training.start_weights import find_weights
 from clew.training.train_settings import TrainSettings, named_settings, with_optimizer
 from clew.training.training_start import TrainingStart
@@ -130,11 +131,14 @@ class TrainingRequest:
             folder, start = self._start(context, view, lease)
             data = Dataset(start.config.dataset)
             check_splits(data)
+            if context.place.rank == 0:
+                warn_about_dataset(start.recipe, data)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
                 run = Run.create(path, config=run_settings(start.recipe, start.config), environment=capture())
                 write_text(run.dataset_file, (data.path / "manifest.json").read_text())
+                save_code(run, start.recipe)
                 _announce(run, view, on_start)
                 return run
 
@@ -166,6 +170,7 @@ def resume(
     lease: Lease | None = None,
     progress: bool | RunView | None = None,
     again: bool = False,
+    current_code: bool = False,
     **settings: Any,
 ) -> Run:
     """Continue a run that was stopped, interrupted or killed, from its newest state; or train a finished run longer.
@@ -181,6 +186,8 @@ def resume(
         progress: See `clew.train`.
         again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
             have to be copied to a store.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved. The run then
+            saves today's code.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
             `epochs` than before, a finished run continues too; its schedule is computed for all of them.
 
@@ -200,7 +207,7 @@ def resume(
     from clew.training.run_recipe import recipe_of_run
 
     run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
-    work, config = recipe_of_run(run, recipe)
+    work, config = recipe_of_run(run, recipe, current_code=current_code)
     context = LaunchContext.join(run.path.parent)
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
@@ -219,6 +226,8 @@ def resume(
             prepare_to_train_longer(run, config, chosen)
         elif chosen.epochs != config.epochs:
             run.save_settings(epochs=chosen.epochs)
+        if current_code:
+            save_code(run, work)
         _announce(run, view, on_start)
         return run
 

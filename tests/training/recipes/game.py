@@ -17,7 +17,7 @@ class Game(Recipe):
     """The critic is trained twice per step, the generator once; the noise of the generator is the column x."""
 
     columns = ("x", "y")
-    defaults = {"train": {"best": {"metric": "spread"}}}
+    defaults = {"train": {"best": {"metric": "spread", "direction": "minimize"}}}
 
     def prepare(self, events: Table) -> Table:
         return events
