@@ -39,10 +39,10 @@ from clew.training.device import find_device
 SEED, PART = 14, 64
 """Seed of the generator; images per training or evaluation batch."""
 SPARE = 12.0
-"""Seconds to stop in."""
+"""Seconds that are reserved for stopping."""
 RULES = {"auto": "rate by the root of the batch", "none": "the same rate"}
 STUDY = {"all": 0.862, "gamma": 0.98, "e": 0.99, "mu": 0.998, "pi": 0.58, "K": 0.62}
-"""Shares that were right there, on other events."""
+"""The accuracies of the study, on other events."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is made and learned."""
+    """The numbers of events and epochs."""
 
     train: int
     test: int
@@ -74,18 +74,18 @@ QUICK = Sizes(60, 30, 1300, (1, 2, 4), (8, 16), 2, 1)
 
 
 class Clock:
-    """The time there is."""
+    """The time limit."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds, without those it takes to stop."""
+        """Seconds left, without those reserved for stopping."""
         return self._end - time.monotonic() - SPARE
 
     def ask(self, needed: float) -> None:
-        """Go on only with so many seconds left.
+        """Continue only if this number of seconds is left.
 
         Raises:
             StoppedError: there are fewer.
@@ -114,7 +114,7 @@ def settings(trial: Trial, sizes: Sizes, device: str) -> list[str]:
     return [*more, "train.precision=bf16"] if device == "cuda" else more
 
 
-def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
+def make_events(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
     """Files of events; those of the test split have another seed."""
     for name, count, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
@@ -128,10 +128,10 @@ def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
 
 
 def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
-    """The dataset at a resolution. A run is validated on the test events; nothing is decided by it."""
+    """The dataset at a resolution. A run is validated on the test events; nothing depends on it."""
     place = folder / f"data-{shrink}"
     if not (place / "manifest.json").exists():
-        train, test = made(folder, sizes, clock)
+        train, test = make_events(folder, sizes, clock)
         start = time.monotonic()
         loaded = load_settings("lartpc", shape(sizes, shrink))
         inputs: Any = {"train": [train], "val": [test]}
@@ -159,7 +159,7 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
     return Run.open(place)
 
 
-def judged(run: Run, trial: Trial) -> dict[str, Any]:
+def figures_of(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
     evaluation = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
     confusion, energy = evaluation.metrics["confusion"], evaluation.metrics["accuracy_energy"]
@@ -203,7 +203,7 @@ def scan(results: Sequence[dict[str, Any]]) -> list[figure.Figure]:
 
 
 def written(out: Path, results: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
-    """All that is known so far."""
+    """All results so far."""
     out.mkdir(parents=True, exist_ok=True)
     page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]
@@ -249,7 +249,7 @@ def measure(arguments: argparse.Namespace, sizes: Sizes, device: str) -> None:
         if not result_file.exists():
             run = trained(folder, trial, sizes, device, clock)
             clock.ask(5)
-            result_file.write_text(json.dumps(judged(run, trial)))
+            result_file.write_text(json.dumps(figures_of(run, trial)))
             show(json.loads(result_file.read_text()))
         results.append(json.loads(result_file.read_text()))
         written(arguments.out, results, conditions)

@@ -48,8 +48,8 @@ def test_the_installed_script_prints_the_version() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where a small dataset was prepared, a run trained and judged, all by commands."""
+def prepared(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which commands prepared a small dataset, and trained and evaluated a run."""
     folder = tmp_path_factory.mktemp("journey")
     small = ("--set", "model.hidden=8", "--set", "train.batch_size=64")
     with contextlib.chdir(folder):
@@ -62,10 +62,10 @@ def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That folder, as the one commands are run from."""
-    monkeypatch.chdir(made)
-    return made
+def journey(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That folder as the working folder of commands."""
+    monkeypatch.chdir(working_folder)
+    return working_folder
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -235,7 +235,7 @@ def test_the_installed_script_prepares_trains_evaluates_and_predicts(tmp_path: P
 
 def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> None:
     words = ["train", "tracking", "--dataset", str(dataset.path), "--epochs", "100000", "--output", "run"]
-    # a test run started in the background ignores Ctrl-C, and so would what it starts
+    # a test run started in the background ignores Ctrl-C, and so would its child processes
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -254,7 +254,7 @@ def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> No
 
 
 def lines(code: str, *arguments: str | Path) -> list[str]:
-    """What a fresh interpreter prints."""
+    """The output of a new interpreter."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
@@ -302,8 +302,8 @@ def test_preparing_loads_no_torch_in_any_process(tmp_path: Path, events: Path, w
     code = """
         import os, sys, clew
         recipe, events, output, workers = sys.argv[1:]
-        made = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
-        tables = [made.read(split, columns=["process", "torch"]) for split in made.splits]
+        prepared = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
+        tables = [prepared.read(split, columns=["process", "torch"]) for split in prepared.splits]
         print(any(table["torch"].any() for table in tables), "torch" in sys.modules)
         print(any((table["process"] == os.getpid()).any() for table in tables))
     """

@@ -1,4 +1,4 @@
-"""`clew runs`: lists that fit, sorted and chosen; comparisons in a terminal."""
+"""`clew runs`: lists that fit the terminal, sorted and filtered; comparisons."""
 
 from __future__ import annotations
 

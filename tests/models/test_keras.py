@@ -31,24 +31,24 @@ QUICK: dict[str, Any] = {"epochs": 3, "batch_size": 50, "threads": 1, "optimizer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CNN as .keras, .h5 and .json, and images in HDF5."""
-    made = tmp_path_factory.mktemp("keras")
+    path = tmp_path_factory.mktemp("keras")
     torch.manual_seed(1)
     with keras.seeded_initialisation():
         model = cnn()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras's own about .h5
+        warnings.simplefilter("ignore")  # the warning of Keras about .h5
         for name in ("cnn.keras", "cnn.h5", "cnn.json"):
-            saved(model, made / name)
+            saved(model, path / name)
     for name, (x, y) in {"a.h5": images(500), "b.h5": images(300, 1)}.items():
-        with h5py.File(made / name, "w") as file:
+        with h5py.File(path / name, "w") as file:
             file["images"], file["kind"] = x, y
-    return made
+    return path
 
 
 def train(folder: Path, output: Path, model: Any = "cnn.keras", **settings: Any) -> clew.Run:
     source = folder / model if isinstance(model, str) else model
     data = (str(folder / "a.h5"), str(folder / "b.h5"))
-    output = folder / "runs" / f"{output.parent.name}-{output.name}"  # the dataset lies beside, once for all
+    output = folder / "runs" / f"{output.parent.name}-{output.name}"  # all trainings share the dataset next to it
     return clew.train(source, *data, features="images", labels="kind", output=output, **{**QUICK, **settings})
 
 
@@ -58,7 +58,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> clew.Run:
 
 
 def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
-    for _ in range(2):  # Keras numbers the second one's layers on
+    for _ in range(2):  # Keras continues the numbers of layers in the second model
         module = keras.to_module(cnn(dropout=True))
         assert list(module.state_dict()) == [
             *("0.kernel", "0.bias", "1.gamma", "1.beta", "1.moving_mean", "1.moving_variance"),
@@ -121,7 +121,7 @@ def test_a_mask_reaches_a_recurrent_layer() -> None:
 
 @pytest.mark.parametrize("name", ["cnn.keras", "cnn.h5", "cnn.json", "object", "factory"])
 def test_every_form_of_a_model_trains(name: str, folder: Path, alone: clew.Run, tmp_path: Path) -> None:
-    """A file or an object begins with its weights; an architecture or a factory with fresh ones."""
+    """A file or an object starts with its weights; an architecture or a factory with new ones."""
     model: Any = {"object": keras.read_keras(folder / "cnn.keras"), "factory": cnn}.get(name, name)
     run = train(folder, tmp_path / "run", model)
     if name in ("cnn.keras", "cnn.h5", "object"):
@@ -191,7 +191,7 @@ def test_a_launcher_may_start_the_ranks(folder: Path, alone: clew.Run, tmp_path:
             capture_output=True,
             text=True,
             timeout=200,
-            env={**os.environ, "KERAS_BACKEND": "tensorflow"},  # clew knows better
+            env={**os.environ, "KERAS_BACKEND": "tensorflow"},  # clew chooses the right one
         )
         assert done.returncode == 0, done.stdout + done.stderr
         for key, tensor in weights(alone).items():
@@ -263,7 +263,7 @@ def test_a_file_that_is_not_a_keras_model_is_reported(name: str, words: str, fol
 
 def test_another_backend_is_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cnn()
-    monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # none but torch's runs here
+    monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # only the torch backend runs here
     with pytest.raises(ConfigError, match="its jax backend, clew needs torch: import clew before keras"):
         train(folder, tmp_path / "run", model)
 

@@ -1,4 +1,4 @@
-"""A real server: a process of its own, on a free port of this machine, with a folder and an administrator."""
+"""A real server: a separate process on a free port of this machine, with a folder and an administrator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Live:
     folder: Path
     options: tuple[str, ...] = ("--no-agent",)
     token: str = ""
-    """The administrator's."""
+    """The token of the administrator."""
     url: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
@@ -52,7 +52,7 @@ class Live:
         return self
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Wait until it answers."""
         for _ in range(600):
             try:
                 httpx.get(f"{self.url}/healthz", timeout=5).raise_for_status()
@@ -63,7 +63,7 @@ class Live:
         raise AssertionError(f"the server does not answer:\n{self.log[-3000:]}")
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
-        """End it; its exit code."""
+        """Stop it and return its exit code."""
         assert self.process is not None
         self.process.send_signal(sign)
         code = self.process.wait(30)
@@ -73,7 +73,7 @@ class Live:
 
     @property
     def log(self) -> str:
-        """What it wrote on stderr, over all its starts."""
+        """The stderr of all its starts."""
         return (self.folder.parent / f"{self.folder.name}.log").read_text()
 
     def client(self, token: str | None = None) -> httpx.Client:
@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """One for the whole session: tests leave what they find in it alone."""
+    """A server for the whole session. Tests do not change objects of other tests."""
     live = Live(tmp_path_factory.mktemp("service") / "service").start()
     yield live
     live.stop()
@@ -96,7 +96,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Live]:
-    """One of the test's own, which it may kill."""
+    """A server for one test, which may kill it."""
     live = Live(tmp_path / "service").start()
     yield live
     if live.process is not None and live.process.poll() is None:
@@ -115,7 +115,7 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
     """Makes users of the shared server: `person("ada", scopes=["read"])` is a client with that user's token."""
     opened: list[httpx.Client] = []
 
-    def made(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
+    def make_user(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
         name = f"{name}-{request.node.name[:40].replace('[', '-').replace(']', '')}"
         response = client.post("/api/v1/users", json={"name": name})
         assert response.status_code in (201, 409), response.text
@@ -128,22 +128,22 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
         opened.append(shared_server.client(response.json()["token"]))
         return opened[-1]
 
-    yield made
+    yield make_user
     for each in opened:
         each.close()
 
 
 @pytest.fixture
-def somebody(person: Any) -> Iterator[Callable[..., Client]]:
-    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
+def client_for(person: Any) -> Iterator[Callable[..., Client]]:
+    """Clients of users of the shared server: `client_for("ada", group="trackers")`."""
     opened: list[Client] = []
 
-    def made(name: str, **options: Any) -> Client:
-        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
-        token = known.headers["Authorization"].removeprefix("Bearer ")
-        opened.append(Client(str(known.base_url), token))
+    def make_client(name: str, **options: Any) -> Client:
+        user: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
+        token = user.headers["Authorization"].removeprefix("Bearer ")
+        opened.append(Client(str(user.base_url), token))
         return opened[-1]
 
-    yield made
+    yield make_client
     for each in opened:
         each.close()

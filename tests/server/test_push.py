@@ -1,4 +1,4 @@
-"""Runs to a server: while they train, later, again, and over its failures."""
+"""Pushing runs to a server: during training, later, again, and despite failures of the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def link(shared_server: Live) -> Iterator[Connection]:
 
 
 def _count(client: httpx.Client, number: int, run: Run) -> None:
-    """The server has every record of a run, once, as it stands in the folder."""
+    """Check that the server has every record of the run folder exactly once."""
     streams = client.get(f"/api/v1/runs/{number}/records/streams").json()["next"]
     assert set(streams) == {path.stem for path in run.records_folder.glob("*.jsonl") if path.stat().st_size}
     for name in streams:
@@ -110,7 +110,7 @@ def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection,
     with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
         lines = file.read().splitlines(keepends=True)
         file.seek(0)
-        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a run of its own
+        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a separate run
         file.truncate()
     pusher = Pusher(run_copy, link)
     assert attempt(pusher, last=False) and not pusher.gone
@@ -148,9 +148,9 @@ def test_training_reports_while_it_runs_and_continues_without_the_server(
 def test_what_a_killed_training_recorded_arrives(
     shared_server: Live, client: httpx.Client, dataset: Dataset, tmp_path: Path
 ) -> None:
-    known = {"CLEW_SERVER": shared_server.url, "CLEW_TOKEN": shared_server.token}
+    server_environment = {"CLEW_SERVER": shared_server.url, "CLEW_TOKEN": shared_server.token}
     options = ["--dataset", str(dataset.path), "--output", str(tmp_path / "killed"), "--epochs", "1000"]
-    training = subprocess.Popen([*CLEW, "train", "tracking", *options], env={**os.environ, **known})
+    training = subprocess.Popen([*CLEW, "train", "tracking", *options], env={**os.environ, **server_environment})
     run = Run(tmp_path / "killed")
     try:
         _until(lambda: run.last("validation") is not None)

@@ -12,7 +12,7 @@ import pytest
 from clew.core.config import to_yaml
 from tests.sites.cluster import PATH, Cluster, missing
 
-# without `mpi`: Slurm 22.05's PMI-2 now and then cuts what PyPI's MPICH tells it in two, and MPI_Init hangs
+# without `mpi`: PMI-2 of Slurm 22.05 sometimes splits a message of the MPICH of PyPI, and MPI_Init hangs
 PROFILE = {"scheduler": "slurm", "poll_seconds": 0.3, "wall_time": 600, "wall_time_limit": 3600}
 
 
@@ -20,10 +20,12 @@ OPEN_MPI = "libmpi.so.40"
 
 
 def site_mpi() -> str:
-    """Why the site's own MPI, Open MPI with PMIx, cannot be used here; '' where it can."""
-    known = subprocess.run([shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True)
-    there = OPEN_MPI in known.stdout and "libpmix.so " in known.stdout
-    return "" if there else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"
+    """Return why the MPI of the site, Open MPI with PMIx, cannot be used here; '' if it can."""
+    libraries = subprocess.run(
+        [shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True
+    )
+    installed = OPEN_MPI in libraries.stdout and "libpmix.so " in libraries.stdout
+    return "" if installed else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"
 
 
 @pytest.fixture
@@ -43,8 +45,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     reason = missing()
     if reason:
         pytest.skip(reason)
-    with Cluster(tmp_path_factory.mktemp("slurm")) as made:
-        yield made
+    with Cluster(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A training on lease: it stops when told, all ranks at the same step, and leaves no word when another has its work."""
+"""A training with a lease: all ranks stop at the same step, and a revoked one writes no end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train(data: Dataset, output: Path, lease: Lease, **settings: Any) -> Run:
 
 
 def after_steps(run: Path, act: Any) -> threading.Thread:
-    """Do something once a training is under way."""
+    """Do something once a training has done some steps."""
 
     def wait() -> None:
         end = time.monotonic() + 60
@@ -38,9 +38,9 @@ def after_steps(run: Path, act: Any) -> threading.Thread:
 
 @pytest.fixture
 def lease(tmp_path: Path) -> Lease:
-    made = Lease(tmp_path / "lease")
-    made.grant()
-    return made
+    granted = Lease(tmp_path / "lease")
+    granted.grant()
+    return granted
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -70,7 +70,7 @@ def test_a_slow_run_without_its_lease_ends_without_a_record(
     again = Lease(tmp_path / "again")
     again.grant()
     again.request_stop("enough")
-    if run.states():  # another goes on with it
+    if run.states():  # another process resumes it
         with pytest.raises(StoppedError):
             resume(run, lease=again)
         assert run.state == "stopped"

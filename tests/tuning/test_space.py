@@ -43,7 +43,10 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
         ({"objective": "loss"}, "write val/METRIC"),
         ({"objective": "run/size"}, "choose from parameters"),
         ({"objective": "run/seconds", "pruner": "median"}, "needs a val/ objective"),
-        ({"objective": [{"metric": "val/a"}, {"metric": "val/b"}], "pruner": "asha"}, "pruning needs one objective"),
+        (
+            {"objective": [{"metric": "val/loss"}, {"metric": "val/mae"}], "pruner": "asha"},
+            "pruning needs one objective",
+        ),
         ({"sampler": "grid", "space": {"a": {"log": [1, 2]}}}, "a grid needs choices"),
         ({"sampler": "tpee"}, "sampler"),
     ],
@@ -94,7 +97,10 @@ def test_a_grid_has_every_combination() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"train.optimiser.lr": {"log": [1e-4, 1e-1]}}, "unknown key 'train.optimiser'; did you mean 'optimizer'"),
+        (
+            {"train.optimiser.lr": {"log": [1e-4, 1e-1]}},
+            "unknown key 'train.optimiser'; did you mean 'train.optimizer'",
+        ),
         ({"train.optimizer.lr": {"uniform": [-1, 1]}}, "train.optimizer.lr: input should be greater than 0"),
         ({"wide": {"uniform": [2, 8]}}, "add `integer: true`"),
         ({"wide": {"choice": [2, "many"]}}, r"wide: .* \(given: 'many'\)"),

@@ -1,4 +1,4 @@
-"""Any executor gives the same bytes; losing workers, or the whole command, costs nothing but time."""
+"""Any executor gives the same bytes, also if workers or the whole command are killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _command(numbers: Path, output: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def expected(numbers: Path, tmp_path: Path) -> dict[str, str]:
-    """What one process makes of the numbers."""
+    """The dataset that one process makes of the numbers."""
     output = tmp_path / "expected"
     cache = str(tmp_path / "other cache")
     return fingerprint(clew.prepare(slow(), input=[str(numbers)], output=str(output), cache=cache, workers=1).path)
@@ -43,14 +43,14 @@ def test_every_executor_gives_the_same_bytes(
 ) -> None:
     if executor == "dask":
         pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, executor=executor)
-    assert fingerprint(made.path) == expected
+    dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, executor=executor)
+    assert fingerprint(dataset.path) == expected
 
 
 def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     with ThreadPoolExecutor(2) as pool:
-        made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
-    assert fingerprint(made.path) == expected
+        dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
+    assert fingerprint(dataset.path) == expected
 
 
 @pytest.mark.timeout(120)
@@ -72,8 +72,8 @@ def test_dask_scheduler_by_address_cold_and_warm(
     ) as cluster:
         address = cluster.scheduler_address.replace("tcp://", "dask://")
         for _ in range(2):
-            made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=address)
-            assert fingerprint(made.path) == expected
+            dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=address)
+            assert fingerprint(dataset.path) == expected
 
 
 def test_an_unknown_executor_suggests_the_nearest(numbers: Path, cache: Path) -> None:
@@ -103,7 +103,7 @@ def test_workers_killed_at_random_moments_change_nothing(
 
 
 def _kill_a_worker(pid: int, rng: random.Random) -> int:
-    """Kill one of the processes that a forkserver started for a command; how many that were."""
+    """Kill one of the processes that a forkserver started for a command; return how many there were."""
     try:
         family = psutil.Process(pid).children(recursive=True)
         workers = [child for child in family if child.ppid() != pid]
@@ -202,5 +202,5 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(
         clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, progress=stop)
     assert threading.active_count() < 10
     assert not (tmp_path / "d").exists()
-    made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
-    assert fingerprint(made.path) == expected
+    dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
+    assert fingerprint(dataset.path) == expected

@@ -1,4 +1,4 @@
-"""Work handed out for a while."""
+"""Work assigned for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parametric detector, and the rules that targets are made by."""
+"""The parametric detector, and the rules for targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.recipes.particleflow.targets import VisibleParticles
 
 
 def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
-    """Of (kind, pt, eta, phi, charge), without mass."""
+    """Massless particles from (kind, pt, eta, phi, charge)."""
     kind, pt, eta, phi, charge = (np.array(column) for column in zip(*rows, strict=True))
     return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
@@ -74,7 +74,7 @@ def test_helices_end_on_the_calorimeter() -> None:
 
 
 def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[float, float, float]:
-    """A slow oracle: the helix in small steps until it leaves the cylinder."""
+    """A slow reference: the helix in small steps until it leaves the cylinder."""
     radius, length = detector.CALORIMETER
     x = y = 0.0
     turn = charge * detector.GEV_PER_METRE / pt
@@ -97,12 +97,12 @@ def test_towers_are_summed_and_named_by_their_rules() -> None:
         (CHARGED_HADRON, 2.0, 3.0, 0.0, 1),
         (CHARGED_HADRON, 2.0, 2.0, 0.0, -1),
     )
-    made = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
-    assert made[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
-    assert made[0, 6] == pytest.approx(15) and made[0, 2] == pytest.approx(
+    tower_targets = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
+    assert tower_targets[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
+    assert tower_targets[0, 6] == pytest.approx(15) and tower_targets[0, 2] == pytest.approx(
         np.hypot(5 + 10 * np.cos(0.1), 10 * np.sin(0.1))
     )
-    assert made[:, 1].tolist() == [0, 0, 0, -1, 0] and (made[[1, 4]] == 0).all()
+    assert tower_targets[:, 1].tolist() == [0, 0, 0, -1, 0] and (tower_targets[[1, 4]] == 0).all()
     assert targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 

@@ -1,4 +1,4 @@
-"""The contract of every asynchronous strategy, whichever way its processes are started."""
+"""The contract of every asynchronous strategy, for every way to start its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two networks against each other: a maker of values and a critic that tells them from the true ones."""
+"""Two adversarial networks: a generator of values and a critic that separates them from the true ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from clew.metrics import Mean, Metric
 
 
 class Game(Recipe):
-    """The critic learns twice a step, the maker once; the maker's noise is the column x."""
+    """The critic is trained twice per step, the generator once; the noise of the generator is the column x."""
 
     columns = ("x", "y")
-    defaults = {"train": {"best": {"metric": "spread"}}}
+    defaults = {"train": {"best": {"metric": "spread", "direction": "minimize"}}}
 
     def prepare(self, events: Table) -> Table:
         return events
@@ -39,8 +39,8 @@ class Game(Recipe):
         assert isinstance(model, nn.ModuleDict)
         critic = model["critic"]
         for _ in range(2):
-            made = self.forward(model, batch).detach()
-            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(made))).mean()
+            generated = self.forward(model, batch).detach()
+            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(generated))).mean()
         yield "maker", softplus(-critic(self.forward(model, batch))).mean()
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:

@@ -42,11 +42,10 @@ def run(task: TrainTask, index: int | None = None) -> None:
 
     minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
-    files = (*_columns(task).values(), task.train_files, task.val_files)
-    if task.model is None and any(value is not None for value in files):
-        raise ConfigError(
-            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
-        )
+    files = {"train": task.train_files, "val": task.val_files, **_columns(task)}
+    model_options = [f"--{name}" for name, value in files.items() if value is not None]
+    if task.model is None and model_options:
+        raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
@@ -110,9 +109,13 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Only the number of workers and the time limit may differ from its own settings."""
-    others = (task.dataset, task.epochs, task.replicas, task.output, task.strategy, task.listen, *task.settings)
-    if any(value is not None for value in others):
-        raise ConfigError("--resume uses the run's own settings; only --workers and --time-limit can be given with it")
+    fixed = {name: getattr(task, name) for name in ("dataset", "epochs", "replicas", "output", "strategy", "listen")}
+    refused = [f"--{name}" for name, value in fixed.items() if value is not None]
+    refused += [f"--set {setting}" for setting in task.settings]
+    if refused:
+        raise ConfigError(
+            f"{', '.join(refused)}: --resume uses the run's own settings; only --workers and --time-limit can be added"
+        )
     from clew.storage import models
     from clew.training.api import resume
 
@@ -120,7 +123,8 @@ def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
-    return resume(models.open_run(name), progress=view, lease=lease, again=task.continues, **settings)
+    run, code = models.open_run(name), task.current_code
+    return resume(run, progress=view, lease=lease, again=task.continues, current_code=code, **settings)
 
 
 def _has_checkpoint(path: Path) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clew.core.html_table import html_table, shorten
 from clew.data.table import WEIGHT, Ragged, Table
-from clew.errors import DataError, RecipeError
+from clew.errors import DataError, RecipeError, list_names
 
 CACHE_LINE = 64
 """Bytes of a cache line, to which torch aligns its tensors."""
@@ -240,7 +240,7 @@ class Batch:
         try:
             return self.columns[name]
         except KeyError:
-            names = ", ".join(self.columns)
+            names = list_names(self.columns, name)
             raise DataError(f"the batch has no column '{name}', only {names}; see Recipe.columns") from None
 
 
