@@ -17,17 +17,11 @@ import pytest
 
 from clew import Dataset, Run, Table
 from clew.core.config import to_yaml
-from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.launchers.slurm import SlurmLauncher
-from clew.jobs.sites import load_site
 from tests.cli import clew, done
-from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_output, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.training import RECIPES, weights
 from tests.training.conftest import flat_dataset
-
-__all__ = ["test_a_job_ends_and_leaves_its_output", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
@@ -53,12 +47,6 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, condition
         time.sleep(0.1)
-
-
-@pytest.fixture
-def launcher(site: Cluster) -> Launcher:
-    """A task for the contract of launchers."""
-    return SlurmLauncher(load_site("here"))
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:
