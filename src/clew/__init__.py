@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clew.data.prepare.api import prepare
     from clew.data.table import Ragged, Table, concat
     from clew.data.table_cache import cached_table
+    from clew.distributed import artefact, log
     from clew.inference.evaluate import evaluate
     from clew.inference.export.api import export
     from clew.inference.predict import predict
@@ -51,10 +52,12 @@ _NAMES = {
     "Run": "clew.runs",
     "Section": "clew.core.config",
     "Table": "clew.data.table",
+    "artefact": "clew.distributed",
     "cached_table": "clew.data.table_cache",
     "concat": "clew.data.table",
     "evaluate": "clew.inference.evaluate",
     "export": "clew.inference.export.api",
+    "log": "clew.distributed",
     "predict": "clew.inference.predict",
     "prepare": "clew.data.prepare.api",
     "train": "clew.training.api",
@@ -72,6 +75,7 @@ __all__ = [
     "Section",
     "Table",
     "__version__",
+    "artefact",
     "cached_table",
     "concat",
     "distributed",
@@ -79,6 +83,7 @@ __all__ = [
     "evaluate",
     "export",
     "figure",
+    "log",
     "metrics",
     "predict",
     "prepare",

@@ -35,6 +35,19 @@ class ProgramTask(Section):
     command: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class ScriptTask(Section):
+    """A user's own script, on one or several ranks. The process's working folder is the job's folder."""
+
+    kind: Literal["script"] = "script"
+    script: str
+    """A Python file; any other file is run by its first line (`#!`), or by bash."""
+    arguments: tuple[str, ...] = ()
+    workers: Annotated[int, Field(ge=1)] = 1
+    """Ranks to start on this machine, unless the scheduler has started them already."""
+    output: str
+    """The run that `clew.distributed` writes."""
+
+
 class TrainTask(Section):
     """One training: the options of `clew train`, and how it continues when it is started a second time."""
 
@@ -44,6 +57,12 @@ class TrainTask(Section):
     dataset: str | None = None
     workers: int | None = None
     epochs: int | None = None
+    lr: float | None = None
+    batch_size: str | None = None
+    """Samples per step, `auto` or `largest`."""
+    device: str | None = None
+    start_from: str | None = None
+    """Weights to start from: a run, a model in a store, or a file."""
     replicas: int | None = None
     strategy: str | None = None
     listen: str | None = None
@@ -62,6 +81,8 @@ class TrainTask(Section):
     """Settings as `KEY=VALUE`."""
     resume: str | None = None
     """The run to continue."""
+    current_code: bool = False
+    """Continue it with today's code of the recipe."""
     time_limit: str | None = None
     lease: str | None = None
     """The lease file by which a study assigns a trial; the study watches the records."""
@@ -102,7 +123,7 @@ class DoctorTask(Section):
     """Where each rank writes what it found."""
 
 
-Task: TypeAlias = CommandTask | ProgramTask | TrainTask | PackTask | FillCacheTask | DoctorTask
+Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask
 _ADAPTER: TypeAdapter[Task] = TypeAdapter(Annotated[Task, Field(discriminator="kind")])
 
 

@@ -263,7 +263,7 @@ def test_the_agent_survives_every_fault_of_a_job(root: AgentFolder, error: Excep
 
 
 def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
-    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
+    root.job("1-x").spec_file.mkdir(parents=True)
     doing = work(root)
     doing.take(order("print(1)"))
     assert end(doing).code == 2 and "spec.yaml" in end(doing).reason
@@ -276,8 +276,8 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
     folder = root.job(renamed.key)
     folder.accept(renamed)
     folder.attempt(1).mkdir()
-    made = order_task(renamed, root)
-    assert not folder.output(name).exists() and str(folder.output(name)) in made.model_dump_json()
+    task = order_task(renamed, root)
+    assert not folder.output(name).exists() and str(folder.output(name)) in task.model_dump_json()
     assert folder.order() == renamed
 
 

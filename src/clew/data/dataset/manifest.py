@@ -67,6 +67,8 @@ class Manifest(Section):
     """The file with the number of items per event, by split and set of items."""
     statistics: dict[str, dict[str, float]]
     """Count, min, max, mean and std of every column."""
+    preparation: dict[str, Any] | None = None
+    """Hashes of the code of the recipe that prepared it, and its transforms. None for older datasets."""
     versions: dict[str, str]
     """Versions of the software that made it. They are no part of the key."""
 
@@ -143,7 +145,8 @@ class Dataset:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = storage.folder(str(path)) if storage.is_url(str(path)) else Path(path)
+        location = storage.check_scheme(str(path))
+        self.path = storage.folder(location) if storage.is_url(location) else Path(path)
         self.manifest = Manifest.load(self.path / MANIFEST)
 
     def __repr__(self) -> str:
