@@ -13,6 +13,7 @@
     │   └── LostPeerError     another process of an asynchronous training disappeared
     ├── JobError              a submitted job failed: exit code of the job
     └── StoppedError          stopped before the end, can be resumed: exit code 75
+        ├── InterruptError    stopped by Ctrl-C: exit code 130
         └── LeaseError        the work was assigned to another process
 
 A message says in one line what was given, what is allowed and what to do.
@@ -114,17 +115,17 @@ class StoppedError(ClewError):
     exit_code = 75
 
 
+class InterruptError(StoppedError):
+    """A run was stopped by Ctrl-C, after a checkpoint was written. It can be resumed."""
+
+    exit_code = 130
+
+
 class LeaseError(StoppedError):
     """This process lost its lease because it did not renew it in time. Another process does the work now."""
 
 
 _USER_ERRORS = (ConfigError, MissingMetricError, DataError, RecipeError, RunError, UserError)
-
-
-def end_record(error: BaseException) -> dict[str, Any]:
-    """Return the fields of the last record of a run that describe the error that ended it."""
-    facts = error.facts if isinstance(error, ClewError) else {}
-    return {"message": str(error) or type(error).__name__, "error": type(error).__name__, **facts}
 
 
 def error_from_process(process: str, kind: str, message: str) -> ClewError:

@@ -13,13 +13,14 @@ from torch import nn
 from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ClewError, LeaseError, RunError, StoppedError, end_record
+from clew.errors import ClewError, LeaseError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
 from clew.recipe_errors import recipe_errors
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
+from clew.runs.records import end_facts
 from clew.training import checkpoint
 from clew.training.api import run_settings
 from clew.training.config import TrainConfig
@@ -74,6 +75,7 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
         StopSignal(_time_limit(members)) as stop,
         run_repeatedly(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
+        stop.can_save = True
         for group, reason in group_members(members):
             for member in group:
                 waiting.remove(member)
@@ -149,8 +151,10 @@ def _train_stacked(
                 loop.restore()
                 loop.train()
         except BaseException as error:
+            facts = end_facts(error)
+            del facts["status"]  # a member has failed, whatever the error
             for member in loop.members:
-                member.end(FAILED, **end_record(error))
+                member.end(FAILED, **facts)
                 on_end(member)
             if not isinstance(error, ClewError):
                 raise
