@@ -184,8 +184,7 @@ def resume(
         lease: See `TrainingRequest.run`.
         again: Accept a run that has finished: it may still have to be copied to a store.
         current_code: Whether to use today's code of the recipe instead of the saved code. The run then saves it.
-        **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
-            `epochs` than before, a finished run continues too; its schedule is computed for all of them.
+        **settings: Settings of `TrainConfig` to change: `workers=4`. With more `epochs` a finished run continues too.
 
     Returns:
         The finished run.
