@@ -20,9 +20,11 @@ from torch import nn
 import clew
 from clew import Run, Table
 from clew.errors import ConfigError, DataError, RecipeError
+from tests.cli import clew as command
 from tests.training import validations
 
 QUICK: dict[str, Any] = {"epochs": 2, "threads": 1, "batch_size": 50}
+QUICK_WORDS = ("--set", "train.optimizer.lr=0.05", "--set", "train.batch_size=50", "--output")
 NET = """
 from torch import nn
 import torch
@@ -98,8 +100,8 @@ def test_the_command_of_the_issue(files: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "train 250, val 80 events" in done.stdout
     assert Run.open(tmp_path / "run").streams() == ["rank-0", "rank-1"]
-    judged = clew.evaluate(tmp_path / "run")
-    assert (judged.name, judged.events) == ("val", 80)
+    evaluation = clew.evaluate(tmp_path / "run")
+    assert (evaluation.name, evaluation.events) == ("val", 80)
 
 
 def test_weights_and_a_selection_reach_the_training(files: Path, tmp_path: Path) -> None:
@@ -135,8 +137,8 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     assert run.path == Path("runs/typed-001")
     with pytest.raises(RecipeError, match="pass it again, as recipe=model"):
         clew.evaluate(Run.open(run.path))
-    for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
-        assert judged.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
+    for evaluation in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
+        assert evaluation.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
     rows = clew.predict(run, workers=workers)
     assert len(rows) == 100
     assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6
@@ -270,3 +272,36 @@ def test_an_object_that_is_not_a_model_is_named_before_anything_is_written(files
                 **QUICK,
             )
     assert not (tmp_path / "bild").exists()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("shape", [(400,), (400, 1)])
+def test_labels_that_are_0_and_1_as_floats_are_classes(tmp_path: Path, outputs: int, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(5).normal(size=(400, 4)).astype(np.float32)
+    Table({"X": x, "Y": (x[:, 0] > 0).astype(np.float64).reshape(shape)}).save(tmp_path / "a.h5")
+    (tmp_path / "net.py").write_text(NET)
+    words = f"train --model {tmp_path}/net.py:build --train {tmp_path}/a.h5 --features X --labels Y --epochs 20"
+    ended = command(*words.split(), "--set", f"model.arguments={{outputs: {outputs}}}", *QUICK_WORDS, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert "loss: cross_entropy, because all labels are 0 or 1" in ended.out and "--loss mse" in ended.out
+    run = Run.open(tmp_path / "run")
+    assert run.config().data["loss"] == "cross_entropy"
+    assert validations(run)[-1]["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (lambda x: x[:, 0], "loss: mse, because the labels are numbers; --loss mae or huber"),
+        (lambda x: np.sign(x[:, 0]), "loss: mse, because all labels are -1 or 1; for a classification"),
+        (lambda x: np.clip(x[:, 0], 0, 1), "loss: mse, because the labels are numbers"),
+        (lambda x: (x[:, :2] > 0).astype("f4"), "loss: mse, because the labels are 2 numbers per event; --loss cross"),
+    ],
+)
+def test_other_numbers_are_a_regression_which_is_said(tmp_path: Path, labels: Any, message: str) -> None:
+    x = np.random.default_rng(5).normal(size=(100, 4)).astype(np.float32)
+    y = labels(x)
+    model = nn.Linear(4, 1 if y.ndim == 1 else y.shape[1])
+    run = clew.train(model, (x, y), output=tmp_path / "run", progress=False, **QUICK)
+    assert [record["message"] for record in run.records(kind="note") if record["message"].startswith(message)]
+    assert run.config().data["loss"] == "auto"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from clew.core.config import Section
+from clew.core.metric_direction import Direction, check_direction, natural_direction
 from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
 from clew.training.asynchronous.rules.backup import BackupSettings
@@ -21,7 +22,6 @@ from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTrait
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Direction = Literal["minimize", "maximize"]
 
 OPTIMIZERS = {
     "adam": "Adam",
@@ -93,7 +93,13 @@ class BestConfig(Section):
     """Which validated weights are saved as `best`."""
 
     metric: str = "loss"
-    direction: Direction = "minimize"
+    direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
+
+    @model_validator(mode="after")
+    def _check_direction(self) -> BestConfig:
+        check_direction(self.metric, self.direction)
+        return self
 
 
 class EarlyStopping(Section):
@@ -102,6 +108,7 @@ class EarlyStopping(Section):
     metric: str | None = None
     """Default: `best.metric`, with its direction."""
     direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
     patience: Count = 5
     """Number of validations without an improvement of more than `min_delta`."""
     min_delta: Annotated[float, Field(ge=0)] = 0.0
@@ -112,7 +119,18 @@ class Target(Section):
 
     metric: str
     value: float
-    direction: Direction = "maximize"
+    direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it, otherwise maximize."""
+
+    @property
+    def goal(self) -> Direction:
+        """The direction in which the metric improves."""
+        return self.direction or natural_direction(self.metric) or "maximize"
+
+    @model_validator(mode="after")
+    def _check_direction(self) -> Target:
+        check_direction(self.metric, self.direction)
+        return self
 
 
 class AsynchronousConfig(EasgdSettings, GemSettings, BackupSettings):
@@ -167,6 +185,9 @@ class TrainConfig(Section):
     into memory."""
     accumulate: Count = 1
     """Number of parts in which a worker computes its share of a batch: less memory, the same result."""
+    start_from: str | None = None
+    """Weights to start from, instead of new ones: a run (its best weights), a model in a store, or a .safetensors, .pt
+    or .pth file with the weights of the same model."""
     replicas: Count | None = None
     """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
@@ -244,6 +265,8 @@ class TrainConfig(Section):
             raise ValueError(
                 "dataset contains a password or token, and settings are saved with the run; use the environment"
             )
+        if self.start_from is not None and self.replicas is not None:
+            raise ValueError("replicas differ in their initial weights: start_from cannot be used with them")
         problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
         if problem:
             raise ValueError(problem)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import bold, console, program
+from clew.cli.options import bold, console, printed_warnings, program
 
 
 def export(
@@ -25,6 +25,9 @@ def export(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
+    ] = False,
 ) -> None:
     """Export a run's model: one file with the network, its weights and the scaling of its inputs.
 
@@ -42,9 +45,18 @@ def export(
     opened = Run.open(run)
     from clew.inference.export.api import export as export_model  # loads torch, so a wrong folder is reported first
 
-    exported = export_model(
-        opened, to=to, output=output, weights=weights, tolerance=tolerance, data=data, split=split, replace=replace
-    )
+    with printed_warnings():
+        exported = export_model(
+            opened,
+            to=to,
+            output=output,
+            weights=weights,
+            tolerance=tolerance,
+            data=data,
+            split=split,
+            replace=replace,
+            current_code=current_code,
+        )
     facts = exported.facts
     inputs = ", ".join(f"{each.name} ({', '.join(each.axes)}, ...)" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _UNSUPPORTED_OPTIONS = {
     "dataset": "the job prepares the files that prepare.input names (rucio:SCOPE:NAME)",
+    "start_from": "runs of this machine do not travel, set train.start_from to a URL",
     "listen": "workers cannot reach a job of the grid",
     "time_limit": "use --wall-time",
 }
@@ -44,7 +45,8 @@ def submit_training(site: SiteOptions, task: TrainTask) -> None:
         raise ConfigError("PanDA trains a recipe or a YAML, by name or file; not --resume or --model")
     for name, remedy in _UNSUPPORTED_OPTIONS.items():
         if getattr(task, name) is not None:
-            raise ConfigError(f"--{name.replace('_', '-')}: a training on PanDA cannot honour it; {remedy}")
+            option = "--from" if name == "start_from" else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: a training on PanDA cannot honour it; {remedy}")
     settings = all_settings(task)
     loaded = load_settings(recipe, settings)
     output = Path(task.output or Path(recipe).stem)

@@ -28,6 +28,7 @@ from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, PackRefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
+from clew.training.run_code import save_code
 from clew.training.stop_signal import StopSignal
 from clew.training.training_start import TrainingStart
 
@@ -41,6 +42,7 @@ def create_run(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
     """Create the folder of a run, as `clew.train` does."""
     run = Run.create(path, config=run_settings(recipe, config), environment=capture())
     write_text(run.dataset_file, (Dataset(config.dataset).path / "manifest.json").read_text())
+    save_code(run, recipe)
     return run
 
 
@@ -72,6 +74,7 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
         StopSignal(_time_limit(members)) as stop,
         run_repeatedly(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
+        stop.can_save = True
         for group, reason in group_members(members):
             for member in group:
                 waiting.remove(member)
