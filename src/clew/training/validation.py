@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -83,18 +83,31 @@ def forward(
     try:
         with torch.no_grad():
             outputs = recipe.forward(model, batch)
-            losses = loss_metric(recipe, outputs, batch)
+            losses = batch_losses(recipe, outputs, batch).metrics
     finally:
         model.train(was_training)
     return to_arrays(outputs_by_name(outputs)), losses
 
 
-def loss_metric(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
-    """Return the loss of a batch as a metric. Empty if the recipe does not define `loss`."""
+class BatchLosses(NamedTuple):
+    """The loss of a batch."""
+
+    metrics: dict[str, Metric]
+    """The loss as a metric. Empty if the recipe does not define `loss`."""
+    per_event: NDArray[Any] | None = None
+    """The loss of each event, without event weights; None if the recipe does not return one value per event."""
+
+
+def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
+    """Return the loss of a batch."""
     if type(recipe).loss is Recipe.loss:
-        return {}
-    total, weight = as_loss(recipe.loss(outputs, batch), batch)
-    return {"loss": Mean(float(total), float(weight))}
+        return BatchLosses({})
+    loss = recipe.loss(outputs, batch)
+    total, weight = as_loss(loss, batch)
+    metric: dict[str, Metric] = {"loss": Mean(float(total), float(weight))}
+    if not isinstance(loss, Tensor) or loss.ndim != 1:
+        return BatchLosses(metric)
+    return BatchLosses(metric, loss.detach().float().cpu().numpy())
 
 
 def outputs_by_name(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
