@@ -27,7 +27,7 @@ LAYERS = (
     {"settings"},
     {"client"},
     {"jobs.agent"},
-    {"server", "bench"},
+    {"server", "bench", "testing"},
     {"cli"},
     {"__main__"},
 )
@@ -39,6 +39,7 @@ PUBLIC_MODULES = {
     "clew.data.readers",
     "clew.data.transforms",
     "clew.data.table_cache",
+    "clew.testing",
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {

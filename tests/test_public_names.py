@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew import errors, metrics, transforms
+from clew import errors, metrics, testing, transforms
 
 
 def test_public_names_are_pinned() -> None:
@@ -39,6 +39,10 @@ def test_public_names_are_pinned() -> None:
         "transforms",
         "tune",
     ]
+
+
+def test_the_names_of_the_contract_suites_are_pinned() -> None:
+    assert sorted(testing.__all__) == ["ReaderContract", "assert_same_table", "columns_sharing_offsets"]
 
 
 def test_every_public_name_can_be_used_and_is_documented() -> None:

@@ -49,7 +49,7 @@ def test_a_name_gives_every_setting_at_its_default() -> None:
     assert loaded.data["model"]["hidden"] == loaded.recipe.config.model.hidden == 128
 
 
-def test_a_recipe_has_wishes_for_the_sections_of_clew(recipe_file: Path) -> None:
+def test_a_recipe_has_defaults_for_the_sections_of_clew(recipe_file: Path) -> None:
     loaded = load_settings(str(recipe_file))
     assert (loaded.train.epochs, loaded.train.optimizer.lr) == (7, 0.5)
     assert loaded.train.optimizer.name == "adam"
@@ -86,13 +86,13 @@ def test_a_folder_with_settings_is_a_run(tmp_path: Path) -> None:
     assert load_settings(str(tmp_path)).recipe.config.model.hidden == 9
 
 
-def test_an_unknown_key_is_told_with_its_line_and_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_the_nearest(tmp_path: Path) -> None:
     path = yaml(tmp_path, "recipe: tracking\nmodel:\n  hiden: 9\n")
     with pytest.raises(ConfigError, match=r"my\.yaml:3: unknown key 'model\.hiden'; did you mean 'hidden'\?"):
         load_settings(path)
 
 
-def test_a_wrong_value_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_wrong_value_is_reported_with_its_line(tmp_path: Path) -> None:
     path = yaml(tmp_path, "recipe: tracking\ntrain:\n  epochs: 3\n  batch_size: many\n")
     with pytest.raises(ConfigError, match=r"my\.yaml:4: train\.batch_size: .*integer.*'many'"):
         load_settings(path)
@@ -104,12 +104,12 @@ def test_a_document_must_name_its_recipe(tmp_path: Path, text: str) -> None:
         load_settings(yaml(tmp_path, text))
 
 
-def test_a_missing_document_is_told(tmp_path: Path) -> None:
+def test_a_missing_document_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none\.yaml: No such file"):
         load_settings(str(tmp_path / "none.yaml"))
 
 
-def test_an_unknown_recipe_is_told(tmp_path: Path) -> None:
+def test_an_unknown_recipe_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no recipe 'traking'; did you mean 'tracking'"):
         load_settings("traking")
     with pytest.raises(RecipeError, match=r"no recipe file .*none\.py"):
@@ -130,7 +130,7 @@ def test_settings_of_a_recipe_may_not_use_names_of_clew() -> None:
         settings_schema(Mine)
 
 
-def test_wrong_wishes_of_a_recipe_are_told(tmp_path: Path) -> None:
+def test_wrong_defaults_of_a_recipe_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(textwrap.dedent(MINE).replace('"epochs": 7', '"epoch": 7'))
     with pytest.raises(ConfigError, match=r"unknown key 'train\.epoch'; did you mean 'epochs'\?"):

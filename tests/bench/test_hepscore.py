@@ -83,7 +83,7 @@ def test_a_summary_can_be_the_reference(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_summaries_that_cannot_be_scored_are_refused_in_one_line(tmp_path: Path) -> None:
     failed = save(tmp_path, "failed", score=1.0, log="out of memory at batch 64")
     other = tmp_path / "tracking_summary.json"
     other.write_text(json.dumps(summary(1.0)))

@@ -62,7 +62,7 @@ def test_bandwidths_are_read_as_people_write_them() -> None:
             bits_per_second(text)
 
 
-def test_hosts_have_names_of_their_own_and_know_each_other(can_host: None) -> None:
+def test_every_host_has_its_own_name_and_knows_the_others(can_host: None) -> None:
     ask = "import socket; print(socket.gethostname(), socket.gethostbyname('host-0'))"
     with hosts(2) as made:
         output = made[1].start([sys.executable, "-c", ask], output=subprocess.PIPE).communicate(timeout=30)[0]
@@ -70,7 +70,7 @@ def test_hosts_have_names_of_their_own_and_know_each_other(can_host: None) -> No
     assert os.uname().nodename != "host-1"
 
 
-def test_a_line_is_not_faster_than_told(can_host: None) -> None:
+def test_a_link_is_not_faster_than_its_bandwidth(can_host: None) -> None:
     with hosts(2, "20Mbit") as made:
         assert measure_bandwidth(made[0], made[1], seconds=0.5) < 25e6
 
@@ -85,7 +85,7 @@ def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_hosts_are_removed_when_told_to_end(holder: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
+def test_hosts_are_removed_on_a_signal(holder: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
     process, namespace = holder
     assert namespace in namespaces(process.pid)
     process.send_signal(number)

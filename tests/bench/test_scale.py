@@ -151,7 +151,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return flat_dataset(tmp_path_factory.mktemp("flat"))
 
 
-def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes(data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "scaling"
     words = ["bench", "scale", LINE, "--dataset", data.path, "--workers", "1,2", "--epochs", "2", "--output", output]
     words += ["--set", "train.batch_size=20", "--set", "train.monitor_seconds=null"]

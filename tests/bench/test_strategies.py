@@ -38,7 +38,7 @@ def note(**facts: Any) -> dict[str, Any]:
     return {"kind": "note", "message": "somebody is there", **facts}
 
 
-def test_a_target_is_reached_from_its_own_side() -> None:
+def test_a_target_is_reached_in_the_direction_of_the_metric() -> None:
     assert StrategyGoal("f1", "maximize", 0.9).reached(0.9) and not StrategyGoal("f1", "maximize", 0.9).reached(0.89)
     assert StrategyGoal("loss", "minimize", 0.9).reached(0.9) and not StrategyGoal("loss", "minimize", 0.9).reached(
         0.91
@@ -48,7 +48,7 @@ def test_a_target_is_reached_from_its_own_side() -> None:
     ).reached(None)
 
 
-def test_a_target_that_was_not_given_is_a_little_less_than_the_reference() -> None:
+def test_the_default_target_is_a_little_below_the_reference() -> None:
     reference = StrategyRun("allreduce", "unlimited", "r", curve=[(1.0, 0.9), (2.0, 0.8)])
     assert strategies._with_value(StrategyGoal("f1", "maximize"), reference).value == 0.784
     assert strategies._with_value(StrategyGoal("loss", "minimize"), reference).value == 0.816
@@ -66,7 +66,7 @@ def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
     assert trial.samples == 8 * 64 and trial.best == pytest.approx(0.75)
 
 
-def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
+def test_time_counts_from_the_plan_if_no_worker_joins(tmp_path: Path) -> None:
     written(tmp_path / "runs" / "a", start(), plan(), *training())
     trial = StrategyRun("allreduce", "1Gbit", "runs/a")
     strategies._read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.9), 2)
@@ -96,7 +96,7 @@ def test_a_missing_dataset_and_a_folder_that_is_taken_are_found_first(data: Data
         strategies.compare_strategies(StrategyStudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
 
 
-def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
+def test_the_median_counts_and_failures_count_as_slow() -> None:
     took: dict[str, list[float | None]] = {
         "allreduce": [3.0, 1.0, 2.0],
         "gem": [1.0, None, None],
@@ -112,7 +112,7 @@ def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
     assert (drawn["y"], drawn["error_y"]["array"], drawn["error_y"]["arrayminus"]) == ([2.0], [1.0], [1.0])
 
 
-def test_the_page_shows_the_fastest_and_who_did_not_get_there(tmp_path: Path) -> None:
+def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: Path) -> None:
     first = StrategyRun("allreduce", "1Gbit", "runs/a", seconds=2.0, curve=[(1.0, 0.5), (2.0, 0.9)], best=0.9)
     others = [
         StrategyRun("gem", "1Gbit", "runs/b", curve=[(1.0, 0.5)], best=0.5),

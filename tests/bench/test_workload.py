@@ -156,7 +156,7 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
         (None, 4, "4 does not fit either"),
     ],
 )
-def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, smallest: int, message: str) -> None:
+def test_only_the_largest_batch_is_called_the_largest(largest: int | None, smallest: int, message: str) -> None:
     fits = {"largest_that_fits": largest, "smallest_that_does_not": smallest, "exact": smallest - (largest or 0) <= 1}
     assert fit_message(fits) == message
 

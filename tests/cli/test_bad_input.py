@@ -75,7 +75,7 @@ def test_a_fraction_in_place_of_a_station_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-def test_what_is_no_coordinate_is_named_with_its_event(tmp_path: Path, number: str) -> None:
+def test_an_invalid_coordinate_is_named_with_its_event(tmp_path: Path, number: str) -> None:
     line = refused(tmp_path, *GOOD, f"2 80 1 {number} 0 -1")
     assert "hits.txt: column 'z' holds NaN or infinity, first in event 2" in line
 
@@ -164,7 +164,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_line(tmp_path: Path) -> Non
     )
 
 
-def test_what_is_not_yaml_is_named_with_its_line(tmp_path: Path) -> None:
+def test_invalid_yaml_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("recipe: tracking\ntrain: [1, 2\nmodel: 3\n")
     assert complaint("train", path).startswith(f"clew: {path}:3: not valid YAML")
@@ -189,7 +189,7 @@ def test_a_wrong_setting_is_quoted(setting: str, message: str) -> None:
     assert message in line
 
 
-def test_shares_that_do_not_add_up_are_told() -> None:
+def test_shares_that_do_not_add_up_are_reported() -> None:
     assert "add up to 0.5" in complaint("prepare", "tracking", "--set", "prepare.split={train: 0.5}")
 
 
@@ -227,7 +227,7 @@ def damaged_record(run: Run) -> None:
         (damaged_record, "evaluate.jsonl:1: damaged record"),
     ],
 )
-def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], message: str) -> None:
+def test_a_damaged_run_is_reported(run_copy: Run, damage: Callable[[Run], None], message: str) -> None:
     damage(run_copy)
     assert message in complaint("evaluate", run_copy.path)
 
@@ -280,7 +280,7 @@ def test_an_empty_split_says_how_to_fill_it(dataset_copy: Dataset, tmp_path: Pat
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict"])
-def test_an_empty_split_cannot_be_judged(run: Run, dataset_copy: Dataset, tmp_path: Path, verb: str) -> None:
+def test_an_empty_split_cannot_be_evaluated(run: Run, dataset_copy: Dataset, tmp_path: Path, verb: str) -> None:
     manifest = dataset_copy.path / "manifest.json"
     facts = json.loads(manifest.read_text())
     facts["splits"]["test"] = []
@@ -291,7 +291,7 @@ def test_an_empty_split_cannot_be_judged(run: Run, dataset_copy: Dataset, tmp_pa
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict"])
-def test_a_dataset_without_a_column_of_the_model_is_told(run: Run, tmp_path: Path, verb: str) -> None:
+def test_a_dataset_without_a_column_of_the_model_is_reported(run: Run, tmp_path: Path, verb: str) -> None:
     Table({"event": np.arange(20), "x": np.ones(20)}).save(tmp_path / "events.h5")
     plain = tmp_path / "plain.py"
     plain.write_text(textwrap.dedent(RECIPE).replace("Mine", "Plain"))
@@ -301,13 +301,13 @@ def test_a_dataset_without_a_column_of_the_model_is_told(run: Run, tmp_path: Pat
     assert "no column 'node'" in line
 
 
-def test_an_output_nobody_writes_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_output_format_that_no_writer_has_is_reported(run: Run, tmp_path: Path) -> None:
     line = complaint("predict", run.path, "--output", tmp_path / "out.csv")
     ends = ".h5, .hdf5, .parquet, .root"
     assert line == f"clew: {tmp_path / 'out.csv'}: no writer supports files with this name; choose from {ends}"
 
 
-def test_a_file_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_by_predict(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out.root").write_text("mine")
     line = complaint("predict", run.path, "--output", tmp_path / "out.root")
     assert line == f"clew: {tmp_path / 'out.root'} exists already; name another --output, or use --replace"

@@ -22,7 +22,7 @@ HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
 
 
 @pytest.mark.parametrize("words", [(), *commands(), ("runs",), ("data",), ("config",)], ids=" ".join)
-def test_help_ends_well(words: tuple[str, ...]) -> None:
+def test_help_succeeds(words: tuple[str, ...]) -> None:
     outcome = clew(*words, "--help")
     assert outcome.code == 0
     assert f"clew {' '.join(words)}".rstrip() in outcome.out.partition("Usage:")[2]
@@ -42,7 +42,7 @@ def test_a_group_alone_shows_its_commands() -> None:
     assert "Traceback" not in outcome.err
 
 
-def test_the_version_is_told_by_the_installed_script() -> None:
+def test_the_installed_script_prints_the_version() -> None:
     outcome = script("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"clew {__version__}\n", "")
 
@@ -69,7 +69,7 @@ def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers: str) -> None:
+def test_predictions_are_written_and_reported(journey: Path, tmp_path: Path, workers: str) -> None:
     output = tmp_path / "tracks.parquet"
     text = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
     events = Dataset("data").splits["test"]
@@ -78,7 +78,7 @@ def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers
     assert "--replace" in clew("predict", "runs/a", "--output", output).err
 
 
-def test_workers_judge_alike(journey: Path) -> None:
+def test_any_number_of_workers_gives_the_same_evaluation(journey: Path) -> None:
     alone, shared = (done("evaluate", "runs/a", "--workers", n, "--batch-size", "16") for n in ("1", "2"))
     assert alone.splitlines()[1:] == shared.splitlines()[1:]
 
@@ -97,7 +97,7 @@ def test_runs_are_listed_with_their_state(journey: Path) -> None:
     assert line.split()[:4] == ["a", "finished", "tracking", "2/2"]
 
 
-def test_a_folder_without_runs_is_told(journey: Path) -> None:
+def test_a_folder_without_runs_is_reported(journey: Path) -> None:
     assert "no runs in nowhere" in done("runs", "list", "nowhere")
 
 
@@ -108,14 +108,14 @@ def test_a_run_is_shown_with_its_numbers(journey: Path) -> None:
     assert "2 of 2" in text
 
 
-def test_a_report_is_written_anew(journey: Path) -> None:
+def test_a_report_is_rewritten(journey: Path) -> None:
     report = journey / "runs" / "a" / "report.html"
     report.unlink()
     assert done("runs", "report", "runs/a") == "runs/a/report.html\n"
     assert report.is_file()
 
 
-def test_a_run_is_judged_on_raw_events(journey: Path, events: Path) -> None:
+def test_a_run_is_evaluated_on_raw_events(journey: Path, events: Path) -> None:
     raw = sorted(events.iterdir())[1]
     text = done("evaluate", "runs/a", "--input", raw, "--name", "[raw] <events>", "--weights", "last")
     assert "[raw] <events>: 44 events" in text
@@ -221,7 +221,7 @@ def test_the_schema_is_json_and_knows_every_section() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -> None:
+def test_the_installed_script_prepares_trains_evaluates_and_predicts(tmp_path: Path, events: Path) -> None:
     options = ("--epochs", "1", "--workers", "2", "--set", "model.hidden=4")
     for words in (
         ("prepare", "tracking", "--input", events, "--workers", "2"),

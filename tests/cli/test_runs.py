@@ -52,7 +52,7 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
         (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
     ],
 )
-def test_a_state_or_metric_that_is_not_there_is_told(runs: Path, words: tuple[str, ...], message: str) -> None:
+def test_a_state_or_metric_that_is_not_there_is_reported(runs: Path, words: tuple[str, ...], message: str) -> None:
     outcome = clew("runs", "list", runs, *words)
     assert (outcome.code, outcome.err) == (2, f"clew: {message}\n")
 
@@ -94,7 +94,7 @@ def test_a_comparison_is_written_as_a_page(runs: Path, tmp_path: Path) -> None:
     assert "2 runs compared" in page.read_text()
 
 
-def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
+def test_comparing_one_run_or_none_that_exists_is_reported(runs: Path) -> None:
     assert "name two runs or more" in clew("compare", runs / "a").err
     assert "no such run" in clew("compare", runs / "a", runs / "d").err
 

@@ -145,7 +145,7 @@ def test_a_value_that_fits_no_choice_of_a_type_is_named_by_its_own_key(folder: P
     assert "run.yaml:3: train.workers: input should be 'auto' (given: 'few')" in line
 
 
-def test_several_mistakes_are_told_in_one_line(folder: Path) -> None:
+def test_several_mistakes_are_reported_in_one_line(folder: Path) -> None:
     line = complaint(folder, "trian: 1\ntrain:\n  epochs: x")
     assert "name: is required" in line
     assert "run.yaml:3: train.epochs:" in line
@@ -190,7 +190,7 @@ def test_any_text_is_settings_or_one_line(folder: Path, text: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(), inner)))
-def test_any_data_under_any_key_is_told_in_one_line(value: Any) -> None:
+def test_any_data_under_any_key_is_reported_in_one_line(value: Any) -> None:
     for data in ({"name": value, "é\nx": value}, {"name": "a", "train": value, "heads": {"a\r\nb": value}}):
         assert len(problem(partial(validate, Settings, Document(data))).splitlines()) <= 1
 
@@ -252,7 +252,7 @@ def test_the_last_setting_wins(folder: Path) -> None:
         ("train={epochs: x}", "--set train={epochs: x}: train.epochs: input should be a valid integer"),
     ],
 )
-def test_a_wrong_setting_is_named_as_it_was_typed(folder: Path, setting: str, expected: str) -> None:
+def test_a_wrong_setting_is_quoted_as_typed(folder: Path, setting: str, expected: str) -> None:
     text = "name: a\ntrain:\n  epochs: 3\nstages:\n- lr: 1\n- lr: 2"
     assert complaint(folder, text, setting).startswith(expected)
 

@@ -36,7 +36,7 @@ def test_shared_locks_exclude_exclusive_locks_only(tmp_path: Path) -> None:
         pass
 
 
-def test_the_content_and_permissions_of_the_file_are_kept(tmp_path: Path) -> None:
+def test_the_content_and_permissions_of_the_file_stay(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with hold_lock(path, mode=0o600):
         path.write_text("content")

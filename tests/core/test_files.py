@@ -50,7 +50,7 @@ def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+def test_two_writers_of_one_file_do_not_interfere(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with atomic_path(path) as first, atomic_path(path) as second:
         assert first != second

@@ -93,7 +93,7 @@ def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_p
     assert weighted.metrics["loss"].value != plain.metrics["loss"].value
 
 
-def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
+def test_missing_inputs_are_named(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no split 'tset'; did you mean 'test'\?"):
         clew.evaluate(run_copy, split="tset")
     with pytest.raises(DataError, match="no input file matches"):
@@ -110,7 +110,7 @@ def test_a_file_of_other_events_is_refused_by_name(run_copy: Run, tmp_path: Path
         clew.evaluate(run_copy, input=[str(tmp_path / "bad.txt")])
 
 
-def test_raw_events_that_all_fail_a_cut_are_told_of(run_copy: Run, events: Path) -> None:
+def test_raw_events_that_all_fail_a_cut_are_reported(run_copy: Run, events: Path) -> None:
     cut = [{"kind": "select", "where": "event < 0"}]
     config, manifest = run_copy.path / "config.yaml", run_copy.dataset_file
     config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "transforms": cut}))

@@ -254,7 +254,7 @@ def test_a_network_that_takes_gradients_is_run_without_inference_mode(whole: Run
     assert set(predictions.fixed("said").tolist()) == {1.0}
 
 
-def test_an_existing_file_is_replaced_only_when_told(whole: Run, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_on_request(whole: Run, tmp_path: Path) -> None:
     path = tmp_path / "out.h5"
     path.write_text("mine")
     with pytest.raises(ConfigError, match=r"out\.h5 exists already; name another --output, or use --replace"):
@@ -265,7 +265,7 @@ def test_an_existing_file_is_replaced_only_when_told(whole: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_fails_leaves_no_file(whole: Run, tmp_path: Path, workers: int) -> None:
+def test_a_failed_prediction_leaves_no_file(whole: Run, tmp_path: Path, workers: int) -> None:
     with pytest.raises(DataError, match="no column 'hit' in the table; did you mean 'hits'"):
         clew.predict(whole, output=tmp_path / "out.h5", columns=["hit"], workers=workers)
     assert not list(tmp_path.iterdir())
@@ -279,14 +279,14 @@ def test_a_column_that_the_model_needs_is_named(whole: Run, tmp_path: Path, run_
         clew.predict(run_copy, data=data)
 
 
-def test_data_of_another_shape_is_told(whole: Run, raw: Path, tmp_path: Path) -> None:
+def test_data_of_another_shape_is_reported(whole: Run, raw: Path, tmp_path: Path) -> None:
     events = Table.load(raw)
     events.join({"x": events.fixed("x")[:, :2]}).save(tmp_path / "narrow.h5")
     with pytest.raises(RecipeError, match="model and data do not fit: RuntimeError: mat1 and mat2"):
         clew.predict(whole, input=[str(tmp_path / "narrow.h5")])
 
 
-def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such checkpoint"):
         clew.predict(run_copy, weights="first")
     with pytest.raises(ConfigError, match=r"no writer supports files with this name; choose from \.h5"):

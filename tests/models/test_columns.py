@@ -242,7 +242,7 @@ def test_a_loss_may_be_a_function_in_a_file(files: Path, tmp_path: Path) -> None
         ({"select": "pt >"}, Exception, "pt >"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_line(
+def test_columns_that_do_not_fit_are_reported_in_one_line(
     settings: dict[str, Any], error: type[Exception], message: str, files: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message) as caught:
@@ -258,7 +258,7 @@ def test_labels_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
         clew.train(Typed(), {"X": data["X"], "Y": labels}, output=tmp_path / "run", **QUICK)
 
 
-def test_a_model_that_is_none_is_named_before_anything_is_made(files: Path, tmp_path: Path) -> None:
+def test_an_object_that_is_not_a_model_is_named_before_anything_is_written(files: Path, tmp_path: Path) -> None:
     for name, message in {"bild": "has no 'bild'; did you mean 'build'", "nothing": "cannot be called|int"}.items():
         with pytest.raises(Exception, match=message):
             clew.train(

@@ -68,7 +68,7 @@ def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
         assert all(parameter.requires_grad for parameter in module.parameters())
 
 
-def test_it_says_what_keras_says_and_its_weights_go_back() -> None:
+def test_its_outputs_are_those_of_keras_and_its_weights_go_back() -> None:
     model, x = cnn(), images(20)[0]
     module: Any = keras.to_module(model)
     with torch.no_grad():
@@ -243,7 +243,7 @@ def test_the_loss_of_probabilities_is_that_of_their_logits(last: str | None, fol
         (lambda: keras.load_keras().Sequential([keras.load_keras().layers.Dense(3)]), "is not built; give it an Input"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(make: Any, message: str, folder: Path, tmp_path: Path) -> None:
+def test_impossible_models_are_reported_in_one_line(make: Any, message: str, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         train(folder, tmp_path / "run", make())
 
@@ -254,14 +254,14 @@ def test_penalties_can_be_left_out(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [("no.keras", "no file"), ("bad.keras", "Keras cannot read it")])
-def test_a_file_that_is_none_is_told(name: str, words: str, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_keras_model_is_reported(name: str, words: str, folder: Path, tmp_path: Path) -> None:
     (folder / "bad.keras").write_text("nothing")
     with pytest.raises(ConfigError, match=words):
         train(folder, tmp_path / "run", name)
     assert not list((folder / "runs").glob(f"{tmp_path.name}*"))
 
 
-def test_another_backend_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_backend_is_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cnn()
     monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # none but torch's runs here
     with pytest.raises(ConfigError, match="keras is loaded with its jax backend; set KERAS_BACKEND=torch before"):

@@ -46,7 +46,7 @@ def test_it_follows_train_and_eval(train: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"workers": 2}, {"workers": 2, "strategy": "sharded"}])
-def test_it_trains_and_is_judged(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_it_trains_and_is_evaluated(settings: dict[str, Any], tmp_path: Path) -> None:
     path = exported(tmp_path / "net.pt2")
     run = clew.train(
         path, data(), output=tmp_path / "run", epochs=8, batch_size=40, threads=1, optimizer={"lr": 0.02}, **settings
@@ -56,7 +56,7 @@ def test_it_trains_and_is_judged(settings: dict[str, Any], tmp_path: Path) -> No
     assert {name.removeprefix("graph.") for name in weights(run)} == network().state_dict().keys()
 
 
-def test_one_for_a_single_size_of_batches_is_told(tmp_path: Path) -> None:
+def test_a_program_for_one_batch_size_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"was exported for batches of 6 only; export it with dynamic_shapes"):
         clew.train(exported(tmp_path / "net.pt2", dynamic=False), data(), output=tmp_path / "run")
     (tmp_path / "bad.pt2").write_text("nothing")

@@ -27,7 +27,7 @@ def test_it_is_a_shipped_recipe_of_one_file_that_is_short_enough_to_read() -> No
     assert len(Path(tagger.__file__).read_text().splitlines()) < 180
 
 
-def test_it_tells_the_two_kinds_of_jets_apart(run: clew.Run) -> None:
+def test_it_separates_the_two_kinds_of_jets(run: clew.Run) -> None:
     assert clew.evaluate(run).metrics["auc"].value > 0.9
     report = write_report(run).read_text()
     assert "ROC, auc" in report and "Signal efficiency against jet pT" in report and "jet with score" in report

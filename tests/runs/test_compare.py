@@ -23,14 +23,14 @@ def pair(folder: Path) -> list[Run]:
     return [good, written(folder / "bad", start(), plan(), *training(1), end("failed", "boom"), **bad)]
 
 
-def test_only_settings_that_differ_are_told(tmp_path: Path) -> None:
+def test_only_settings_that_differ_are_reported(tmp_path: Path) -> None:
     comparison = compare_runs(pair(tmp_path))
     assert comparison.settings == {"train.seed": [ABSENT, 7]}
     assert comparison.environment == {}
     assert [setting_text(value) for value in comparison.settings["train.seed"]] == ["–", "7"]
 
 
-def test_settings_of_different_recipes_stand_behind_those_they_share(tmp_path: Path) -> None:
+def test_settings_of_one_recipe_come_after_shared_settings(tmp_path: Path) -> None:
     first = written(tmp_path / "a", recipe="one", model={"width": 1}, train={"epochs": 3})
     second = written(tmp_path / "b", recipe="two", layers=[1, 2], train={"epochs": 4})
     comparison = compare_runs([first, second])
@@ -38,7 +38,7 @@ def test_settings_of_different_recipes_stand_behind_those_they_share(tmp_path: P
     assert comparison.settings["layers"] == [ABSENT, [1, 2]]
 
 
-def test_another_machine_and_another_dataset_are_told(tmp_path: Path) -> None:
+def test_another_machine_and_another_dataset_are_reported(tmp_path: Path) -> None:
     runs = pair(tmp_path)
     for number, run in enumerate(runs):
         run.environment_file.write_text(json.dumps({"host": "same", "packages": {"torch": f"2.{number}"}}))
@@ -93,7 +93,7 @@ def test_scores_have_their_errors_and_gaps(run: Run, tmp_path: Path) -> None:
     assert run_score is not None and (run_score.value, run_score.error) == (entry["value"], entry["error"])
 
 
-def test_folders_of_one_name_are_told_by_their_paths(tmp_path: Path) -> None:
+def test_folders_of_one_name_are_distinguished_by_their_paths(tmp_path: Path) -> None:
     runs = [written(tmp_path / name / "run", start()) for name in "ab"]
     assert [side.name for side in compare_runs(runs).runs] == [str(run.path) for run in runs]
 
@@ -122,7 +122,7 @@ def test_the_page_holds_every_part_and_loads_nothing(run: Run, tmp_path: Path) -
     assert "src=" not in body and "href=" not in body
 
 
-def test_more_runs_than_colours_are_told_apart_by_dashes(tmp_path: Path) -> None:
+def test_more_runs_than_colours_are_distinguished_by_dashes(tmp_path: Path) -> None:
     runs = [written(tmp_path / f"run-{n}", start(), *training(1)) for n in range(10)]
     drawn = figures(compare_runs(runs), "samples")[0]["data"]
     assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in drawn}) == 10

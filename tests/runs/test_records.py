@@ -58,7 +58,7 @@ def test_the_next_writer_removes_a_torn_last_line(stream: Path) -> None:
     assert stream.read_bytes().count(b"\n") == 4
 
 
-def test_a_stream_torn_in_its_first_line_begins_anew(stream: Path) -> None:
+def test_a_stream_torn_in_its_first_line_starts_empty(stream: Path) -> None:
     os.truncate(stream, 10)
     assert numbers(stream) == []
     add(stream, 1)
@@ -74,7 +74,7 @@ def test_a_damaged_line_in_the_middle_is_named(stream: Path, damage: str) -> Non
         numbers(stream)
 
 
-def test_what_json_cannot_hold_becomes_null(tmp_path: Path) -> None:
+def test_values_that_json_cannot_hold_become_null(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "s.jsonl") as writer:
         metrics = {"a": math.nan, "b": [1.5, math.inf], "c": (-math.inf,)}
         writer.write("validation", epoch=0, step=1, metrics=metrics, seconds=0.1)

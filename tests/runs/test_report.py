@@ -110,7 +110,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert "the loss is nan at step 3" in page.text
 
 
-def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
+def test_the_report_of_a_failed_run_shows_its_history(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(ranks=2), plan(), *training(9), end("failed", "lost rank 1"))
     facts = [start(rank=1, ranks=2), *training(9)[:-2], end("failed", "the loss is nan")]
     (run.records_folder / "rank-1.jsonl").write_text(lines(facts))
@@ -131,7 +131,7 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
     assert len(page.figures) == 4
 
 
-def test_a_killed_run_says_that_it_ended_without_a_word(tmp_path: Path) -> None:
+def test_the_report_of_a_killed_run_says_that_it_has_no_end(tmp_path: Path) -> None:
     page = Page(written(tmp_path / "run", start(), plan(), *training(1)))
     assert "run interrupted" in page.text
     assert "it ended without a message: killed, out of memory" in page.text
@@ -162,7 +162,7 @@ def test_a_run_being_written_says_when_it_stood_so(tmp_path: Path) -> None:
     assert "Still being written" in page.text
 
 
-def test_a_loop_of_ones_own_is_drawn_by_steps(tmp_path: Path) -> None:
+def test_a_user_defined_loop_is_drawn_by_steps(tmp_path: Path) -> None:
     steps = training(2)
     steps[0]["loss"] = {"discriminator": 1.0}
     page = Page(written(tmp_path / "run", start(), *steps, end(), recipe=""))

@@ -103,7 +103,7 @@ def test_a_run_that_ended_says_how(tmp_path: Path, status: str) -> None:
     assert summarize(run).message == "so it was"
 
 
-def test_a_run_begun_again_after_its_end_is_running(tmp_path: Path) -> None:
+def test_a_run_started_again_after_its_end_is_running(tmp_path: Path) -> None:
     run = fresh(tmp_path / "run")
     with run.writer("rank-0") as writer:
         begin(writer)
@@ -138,7 +138,7 @@ def test_a_trained_run_feeds_its_settings_back_unchanged(run: Run) -> None:
     assert loaded.train.epochs == 2
 
 
-def test_a_trained_run_tells_what_it_amounts_to(run: Run) -> None:
+def test_the_summary_of_a_trained_run_is_complete(run: Run) -> None:
     summary = summarize(run)
     assert (summary.name, summary.state, summary.recipe) == ("tracking-001", "finished", "tracking")
     assert (summary.epochs, summary.epochs_done, summary.workers) == (2, 2, 1)
@@ -157,7 +157,7 @@ def test_a_newer_evaluation_takes_the_place_of_one_of_its_name(run_copy: Run) ->
     assert evaluations["again"]["events"] == 2
 
 
-def test_following_gives_what_comes_and_ends_when_told(tmp_path: Path) -> None:
+def test_following_yields_new_records_and_ends_on_request(tmp_path: Path) -> None:
     run, done = fresh(tmp_path / "run"), threading.Event()
     numbers = []
     with run.writer("rank-0") as writer:

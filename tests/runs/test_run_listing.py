@@ -25,7 +25,7 @@ def test_a_run_without_records_is_created(tmp_path: Path) -> None:
     assert (summary.name, summary.state, summary.recipe, summary.started) == ("run", "created", "tracking", 0.0)
 
 
-def test_a_run_being_written_is_told_as_far_as_it_got(tmp_path: Path) -> None:
+def test_a_run_in_progress_is_listed_up_to_its_last_record(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(pid=os.getpid(), ranks=2), plan(), *training(2))
     stream = run.records_folder / "rank-0.jsonl"
     text = stream.read_text().replace('"time": 1', '"time": 9')  # the process must not be younger than its record
@@ -41,26 +41,26 @@ def test_the_speed_is_that_of_the_newest_steps(tmp_path: Path) -> None:
     assert summary.epochs_done == 30
 
 
-def test_the_speed_of_a_first_step_counts_from_nothing(tmp_path: Path) -> None:
+def test_the_speed_of_a_first_step_counts_from_the_start(tmp_path: Path) -> None:
     summary = list_run(written(tmp_path / "run", start(), plan(), *training(1, 1)))
     assert summary.samples_per_second == pytest.approx(640)
 
 
-def test_a_killed_run_is_told_by_the_rank_that_failed(tmp_path: Path) -> None:
+def test_a_killed_run_has_the_message_of_the_rank_that_failed(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(ranks=2), plan(), *training(1))
     (run.records_folder / "rank-1.jsonl").write_text(lines([start(rank=1, ranks=2), end("failed", "boom")]))
     summary = list_run(run)
     assert (summary.state, summary.message) == ("failed", "boom")
 
 
-def test_what_a_resumed_run_does_again_is_not_done_yet(tmp_path: Path) -> None:
+def test_steps_that_a_resumed_run_repeats_do_not_count_yet(tmp_path: Path) -> None:
     again = {"kind": "resume", "epoch": 1, "step": 4, "file": "x", "damaged": []}
     run = written(tmp_path / "run", start(), plan(), *training(3), start(), again, plan(), *training(1, first=1)[:2])
     assert list_run(run).epochs_done == summarize(run).epochs_done == 1
     assert list_run(run).metrics == summarize(run).metrics
 
 
-def test_an_old_message_is_not_that_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_show_an_old_message(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(), end("stopped", "stopped at step 3"), start())
     assert list_run(run).message == summarize(run).message == ""
 

@@ -50,7 +50,7 @@ def test_every_route_wants_a_token(closed: Live) -> None:
             assert nobody.request(method, path).status_code in TURNED_AWAY, (method, path)
 
 
-def test_somebody_else_finds_nothing_and_a_reader_changes_nothing(closed: Live) -> None:
+def test_another_user_finds_nothing_and_a_reader_changes_nothing(closed: Live) -> None:
     with closed.client() as admin:
         admin.post("/api/v1/users", json={"name": "eve"})
         text = {

@@ -28,7 +28,7 @@ def test_nothing_without_a_token(shared_server: Live) -> None:
         assert response.json()["hint"]
 
 
-def test_one_sees_ones_own_and_ones_groups(person: Any) -> None:
+def test_users_see_their_own_runs_and_those_of_their_groups(person: Any) -> None:
     ada, bob, eve = person("ada", group="trackers"), person("bob", group="trackers"), person("eve")
     private, shared = _run(ada, "own"), _run(ada, "shared", group="trackers")
     assert bob.get(f"/api/v1/runs/{shared['id']}").status_code == 200

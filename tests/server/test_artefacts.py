@@ -50,7 +50,7 @@ def test_a_file_comes_back_whole_or_by_range(client: httpx.Client, run: int) -> 
     assert "attachment" in client.get(where).headers["Content-Disposition"]
 
 
-def test_the_same_content_is_kept_once(shared_server: Live, client: httpx.Client, run: int) -> None:
+def test_the_same_content_is_stored_once(shared_server: Live, client: httpx.Client, run: int) -> None:
     content = os.urandom(1000)
     for name in ("a", "b", "c/d"):
         assert _put(client, run, name, content).status_code == 201
@@ -59,7 +59,7 @@ def test_the_same_content_is_kept_once(shared_server: Live, client: httpx.Client
     assert [path.name for path in (shared_server.folder / "artefacts").rglob(result)] == [result]
 
 
-def test_what_is_not_what_was_announced_is_refused(client: httpx.Client, run: int) -> None:
+def test_content_that_differs_from_its_announcement_is_refused(client: httpx.Client, run: int) -> None:
     assert _put(client, run, "a", sha256="0" * 64).status_code == 422
     assert client.get(f"/api/v1/runs/{run}/artefacts/a").status_code == 404
 
@@ -85,7 +85,7 @@ def test_a_quota_is_a_limit(client: httpx.Client, person: Any) -> None:
     assert _put(ada, run, "more", b"b" * 600).status_code == 201
 
 
-def test_uploads_at_the_same_time_share_the_room(client: httpx.Client, person: Any) -> None:
+def test_uploads_at_the_same_time_share_the_quota(client: httpx.Client, person: Any) -> None:
     ada, other = person("ada"), person("ada")
     name, run = ada.get("/api/v1/me").json()["name"], make(ada, "shared")
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
@@ -152,7 +152,7 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
     assert apply_retention(service) == 0
 
 
-def test_what_jobs_print_counts_and_goes_as_logs_do(service: Service) -> None:
+def test_the_output_of_jobs_counts_and_is_removed_like_logs(service: Service) -> None:
     from clew.server.accounts.users import add_user
     from clew.server.database.tables import jobs
     from clew.server.database.writer import Transaction

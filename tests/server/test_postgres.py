@@ -36,7 +36,7 @@ def shared_server(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> It
         live.stop()
 
 
-def test_connections_that_the_database_ended_are_made_anew(client: httpx.Client, postgres: str) -> None:
+def test_connections_closed_by_the_database_are_reopened(client: httpx.Client, postgres: str) -> None:
     number = test_records.make(client, "cut")
     with psycopg.connect(postgres, autocommit=True) as other:
         others = "pid <> pg_backend_pid() AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"

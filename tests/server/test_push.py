@@ -63,7 +63,7 @@ def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client,
     assert response.content == run.checkpoint("best").read_bytes()
 
 
-def test_runs_begun_in_the_same_microsecond_are_two(
+def test_runs_started_in_the_same_microsecond_are_two(
     link: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clew.runs.records.time.time", lambda: 1e9)
@@ -122,7 +122,7 @@ def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection,
     assert client.get(f"/api/v1/runs/{pusher.number}").status_code == 404
 
 
-def test_training_reports_while_it_runs_and_goes_on_without_the_server(
+def test_training_reports_while_it_runs_and_continues_without_the_server(
     server: Live, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_SERVER", server.url)

@@ -95,7 +95,7 @@ _jobs = st.builds(
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
-def test_no_more_is_given_than_there_is(waiting: list[WaitingJob], taken: int) -> None:
+def test_no_more_is_assigned_than_is_free(waiting: list[WaitingJob], taken: int) -> None:
     free = remaining_slots(SLOTS, [Resources()] * taken)
     result = choose_jobs(waiting, SLOTS, free, Usage(), now=NOW)
     assert len({each.id for each in result}) == len(result)
@@ -107,7 +107,7 @@ def test_no_more_is_given_than_there_is(waiting: list[WaitingJob], taken: int) -
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
-def test_whose_turn_it_is_is_judged_after_every_pick(waiting: list[WaitingJob], share: dict[int, int]) -> None:
+def test_fair_shares_are_updated_after_every_pick(waiting: list[WaitingJob], share: dict[int, int]) -> None:
     result = choose_jobs(waiting, SLOTS, SLOTS, Usage(share), now=NOW)
     rest, used, free = [each for each in waiting if each.resources.fits(SLOTS)], Counter(share), SLOTS
     for each in result:
@@ -187,7 +187,7 @@ def good(service: Service, order: JobOrder) -> bool:
     return service.tokens.look_up(order.token) is not None
 
 
-def test_an_answer_that_got_lost_is_given_again(service: Service, ada: Caller) -> None:
+def test_a_lost_answer_is_repeated(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
     first = poll(service, ada, number)
     again = poll(service, ada, number)
@@ -210,9 +210,7 @@ def test_a_silent_agents_job_is_lost_and_found_again(service: Service, ada: Call
     assert job_state(service, ada, job).state == "done" and not good(service, order)
 
 
-def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_it(
-    service: Service, ada: Caller
-) -> None:
+def test_a_requeued_job_moves_to_another_agent_and_the_first_must_drop_it(service: Service, ada: Caller) -> None:
     job, first = submit(service, ada, requeue=1), agent(service, ada)
     (order,) = poll(service, ada, first).orders
     report(service, first, job, "running")
@@ -250,7 +248,7 @@ def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service,
     assert job_state(service, ada, job).state == "cancelled"
 
 
-def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
+def test_jobs_that_an_agent_forgot_are_lost(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
     poll(service, ada, number)
     report(service, number, job, "running")
@@ -259,7 +257,7 @@ def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
     assert job_state(service, ada, job).state == "lost"
 
 
-def test_an_old_word_about_a_job_that_was_told_changes_nothing(service: Service, ada: Caller) -> None:
+def test_a_repeated_result_of_a_job_changes_nothing(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=5), agent(service, ada)
     poll(service, ada, number)
     assert report(service, number, job, "ended", code=75)
@@ -289,7 +287,7 @@ def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: 
 
 
 @pytest.mark.parametrize("who", ["ada", "bob"])
-def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
+def test_a_lost_answer_is_not_repeated_after_access_was_removed(
     service: Service, ada: Caller, bob: Caller, who: str
 ) -> None:
     number = agent(service, bob, group="trackers")
@@ -304,7 +302,7 @@ def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
     assert (second.job, second.attempt) == (job, 2)
 
 
-def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller) -> None:
+def test_jobs_of_a_disabled_user_wait(service: Service, ada: Caller, bob: Caller) -> None:
     number = agent(service, bob, group="trackers")
     submit(service, replace(ada, groups=bob.groups), group="trackers")
     for disabled in (True, False):
@@ -312,7 +310,7 @@ def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller
         assert bool(poll(service, bob, number).orders) != disabled
 
 
-def test_quotas_are_kept(service: Service, ada: Caller) -> None:
+def test_quotas_are_enforced(service: Service, ada: Caller) -> None:
     for _ in range(2):
         submit(service, ada)
     number = agent(service, ada)
@@ -338,14 +336,14 @@ def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada:
     assert len(request) == 2, "the agent, and what runs"
 
 
-def test_two_agents_of_one_name_are_told_apart(service: Service, ada: Caller) -> None:
+def test_two_agents_of_one_name_are_distinguished(service: Service, ada: Caller) -> None:
     number = agent(service, ada)
     assert agent(service, ada) == number
     with pytest.raises(Exception, match="another agent of yours is called a"):
         agent(service, ada, uid="11111111")
 
 
-def test_every_attempt_has_a_token_of_its_own(service: Service, ada: Caller) -> None:
+def test_every_attempt_has_its_own_token(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=1), agent(service, ada)
     (first,) = poll(service, ada, number).orders
     report(service, number, job, "ended", code=75)

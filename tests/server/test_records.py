@@ -65,7 +65,7 @@ def test_a_batch_sent_twice_is_there_once(client: httpx.Client, run: int) -> Non
     assert summary["speed/samples_per_second"]["last"] == pytest.approx(128)
 
 
-def test_what_comes_behind_a_gap_waits(client: httpx.Client, run: int) -> None:
+def test_records_after_a_gap_wait(client: httpx.Client, run: int) -> None:
     assert send(client, run, start(), step(1, 1)) == {"rank-0": 2}
     assert send(client, run, step(5, 5)) == {"rank-0": 2}
     assert send(client, run, *(step(n, n) for n in range(2, 6))) == {"rank-0": 6}
@@ -85,7 +85,7 @@ _WORDS = {"quotes": 'a "b" \\ c', "braces": "{1,NULL}", "null": "NULL", "empty":
 
 
 @pytest.mark.parametrize("words", _WORDS.values(), ids=_WORDS.keys())
-def test_words_are_kept_as_they_are(client: httpx.Client, words: str, request: pytest.FixtureRequest) -> None:
+def test_text_is_stored_unchanged(client: httpx.Client, words: str, request: pytest.FixtureRequest) -> None:
     run = make(client, f"words-{request.node.callspec.id}")
     name = f"{words}/auc"
     validation = {"seq": 1, "time": 1001.0, "kind": "validation", "epoch": 0, "step": 1, "metrics": {name: 0.5}}
@@ -121,7 +121,7 @@ def test_a_resumed_run_has_what_it_did_again_once(client: httpx.Client, run: int
     assert len(client.get(f"/api/v1/runs/{run}/records").json()["items"]) == 14
 
 
-def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client, run: int) -> None:
+def test_a_run_resumed_from_a_step_is_summarized_again(client: httpx.Client, run: int) -> None:
     values = {1: 5.0, 2: -3.0, 300: 8.0, 400: 8.0, 590: float("nan"), 595: 99.0}
     steps = [step(n, n, loss=values.get(n, 1.0)) for n in range(1, 600)]
     again = {"seq": 600, "time": 3000.0, "kind": "resume", "epoch": 0, "step": 590, "file": "x", "damaged": []}
@@ -140,7 +140,7 @@ def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client,
     assert (min(drawn["min"]), max(drawn["max"])) == (-3.0, 8.0)
 
 
-def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> None:
+def test_resuming_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "service"))
     request: list[str] = []
     sa.event.listen(service.database.writer, "before_cursor_execute", lambda *values: request.append(values[2]))
@@ -166,7 +166,7 @@ def test_long_curves_come_in_bins_and_zoom(client: httpx.Client, run: int) -> No
     assert timed["step"] == list(range(1000, 1011))
 
 
-def test_strange_records_are_kept_and_break_nothing(client: httpx.Client, run: int) -> None:
+def test_strange_records_are_stored_and_break_nothing(client: httpx.Client, run: int) -> None:
     strange = [
         {"seq": 0, "time": 1.0, "kind": "step", "loss": "high", "step": "one"},
         {"seq": 1, "time": 1.0, "kind": "step", "loss": {"a": None, "b": True, "c": 10**400}, "seconds": -1},
@@ -201,7 +201,7 @@ def test_a_deleted_run_takes_no_more(client: httpx.Client, run: int) -> None:
     assert response.status_code == 404
 
 
-def test_events_tell_of_points_as_they_come(client: httpx.Client, run: int) -> None:
+def test_events_announce_new_points(client: httpx.Client, run: int) -> None:
     send(client, run, start(), step(1, 1))
     result: dict[str, Any] = {}
     with client.stream("GET", f"/api/v1/runs/{run}/events", headers={"Last-Event-ID": "rank-0:0"}) as events:
@@ -218,7 +218,7 @@ def test_events_tell_of_points_as_they_come(client: httpx.Client, run: int) -> N
     assert [point[0] for point in result["train/loss"]] == [1, 2, 3]
 
 
-def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, run: int) -> None:
+def test_the_number_of_a_deleted_run_is_never_reused(client: httpx.Client, run: int) -> None:
     send(client, run, start())
     assert client.delete(f"/api/v1/runs/{run}").status_code == 204
     again = make(client, "after-the-deleted-one")
@@ -228,7 +228,7 @@ def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, 
     assert client.get(f"/api/v1/runs/{again}/records/streams").json()["next"] == {}
 
 
-def test_a_batch_full_of_mistakes_is_refused_in_few_words(client: httpx.Client, run: int) -> None:
+def test_a_batch_full_of_mistakes_is_refused_with_a_short_message(client: httpx.Client, run: int) -> None:
     wrong: list[dict[str, Any]] = [{"rank-0": [{}] * 4000}, {f" {n}": [] for n in range(4000)}]
     for streams in wrong:
         response = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})

@@ -112,7 +112,7 @@ def test_health_needs_no_token_and_prometheus_reads_metrics(client: httpx.Client
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
 
 
-def test_deeds_are_written_down(client: httpx.Client, person: Any) -> None:
+def test_actions_are_logged(client: httpx.Client, person: Any) -> None:
     ada = person("ada")
     run = make(ada, "deeds")
     ada.put(f"/api/v1/runs/{run}/tags", json={"tags": ["paper"]})

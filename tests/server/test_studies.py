@@ -55,7 +55,7 @@ def test_the_front_is_of_trials_with_all_values(person: Any) -> None:
     assert [each["number"] for each in ada.get(f"/api/v1/studies/{study}").json()["best"]] == [0, 2, 4, 7]
 
 
-def test_told_twice_counts_once_and_a_lease_that_went_is_refused(somebody: Somebody) -> None:
+def test_a_repeated_result_counts_once_and_an_expired_lease_is_refused(somebody: Somebody) -> None:
     ada = somebody("ada")
     study = ada.studies.make("leases", {"space": SPACE, "trials": 2}).id
     (first,) = ada.studies.ask(study, within=0.001)
@@ -68,7 +68,7 @@ def test_told_twice_counts_once_and_a_lease_that_went_is_refused(somebody: Someb
     assert ada.studies.best(study)[0].values == (2.0,)
 
 
-def test_hopeless_trials_are_pruned_and_bad_ones_fail(somebody: Somebody) -> None:
+def test_bad_trials_are_pruned_and_invalid_ones_fail(somebody: Somebody) -> None:
     ada = somebody("ada")
     tune = {"space": SPACE, "trials": 10, "pruner": {"name": "median", "startup": 1, "warmup": 0}}
     study = ada.studies.make("prune", tune, epochs=3).id
@@ -94,7 +94,7 @@ def test_several_objectives_give_a_front(somebody: Somebody) -> None:
     assert [each.values for each in ada.studies.best(study)] == [(1, 4), (2, 2), (4, 1)]
 
 
-def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
+def test_studies_are_visible_to_their_owner_and_group(somebody: Somebody) -> None:
     ada, bob, eve = somebody("ada", group="tuners"), somebody("bob", group="tuners"), somebody("eve")
     private = ada.studies.make("own", {"space": SPACE}).id
     shared = ada.studies.make("shared", {"space": SPACE}, group="tuners").id
@@ -117,13 +117,13 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     ],
     ids=["empty", "storage", "bounds", "sampler", "unknown", "circle"],
 )
-def test_bad_settings_get_a_line(somebody: Somebody, tune: dict[str, Any], response: str) -> None:
+def test_bad_settings_get_one_line(somebody: Somebody, tune: dict[str, Any], response: str) -> None:
     with pytest.raises(ServerError, match=response) as result:
         somebody("ada").studies.make("bad", tune)
     assert result.value.status == 422
 
 
-def test_a_study_goes_on_after_a_restart_of_the_server(server: Live) -> None:
+def test_a_study_continues_after_a_restart_of_the_server(server: Live) -> None:
     with Client(server.url, server.token) as client:
         study = client.studies.make("lasting", {"space": SPACE, "trials": 3}).id
         (first,) = client.studies.ask(study)
@@ -146,7 +146,7 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
         ada.studies.ask(number)
 
 
-def test_every_job_has_a_study_of_its_own(tmp_path: Path) -> None:
+def test_every_job_has_its_own_study(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "service"))
     try:
         user = service.write(lambda transaction: add_user(transaction, "ada"))

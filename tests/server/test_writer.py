@@ -45,7 +45,7 @@ def _held(service: Service) -> threading.Event:
     return go
 
 
-def test_what_waits_shares_a_commit(service: Service) -> None:
+def test_waiting_writes_share_a_commit(service: Service) -> None:
     go = _held(service)
     futures = [service.writer.submit(_add(f"group-{number}")) for number in range(50)]
     before = service.writer.commits
@@ -55,7 +55,7 @@ def test_what_waits_shares_a_commit(service: Service) -> None:
     assert len(_names(service)) == 50
 
 
-def test_a_refusal_undoes_its_own_work_alone(service: Service) -> None:
+def test_a_refusal_undoes_only_its_own_work(service: Service) -> None:
     def refused(transaction: Transaction) -> None:
         transaction.add(groups, name="half", created=0.0)
         raise RequestError(409, "no")
@@ -96,7 +96,7 @@ def test_too_much_waiting_is_refused(tmp_path: Path) -> None:
     service.close()
 
 
-def test_what_was_handed_over_is_written_before_the_end(tmp_path: Path) -> None:
+def test_queued_writes_are_done_before_the_end(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "ending"))
     go = _held(service)
     for number in range(20):

@@ -132,7 +132,7 @@ def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path
         client.delete_rse(other)
 
 
-def test_a_transfer_cut_by_the_server_goes_on(
+def test_a_transfer_cut_by_the_server_resumes(
     rucio: Rucio, did: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_TRIES", 1)
@@ -173,7 +173,7 @@ def test_faults_are_one_line_and_exit_2(rucio: Rucio, did: str, tmp_path: Path) 
     assert PASSWORD not in line
 
 
-def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_on_either_side(rucio: Rucio, did: str, folder: Path, tmp_path: Path) -> None:
     from rucio.client import Client
 
     user, big = User(tmp_path / "user", rucio.home()), folder / "inner" / "b.bin"
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path
         assert not list(ours.iterdir())
 
 
-def test_who_may_not_write_is_told(rucio: Rucio, did: str, tmp_path: Path) -> None:
+def test_a_missing_permission_to_write_is_reported(rucio: Rucio, did: str, tmp_path: Path) -> None:
     from rucio.client import Client
 
     (tmp_path / "a").write_text("1")
@@ -207,7 +207,7 @@ def test_who_may_not_write_is_told(rucio: Rucio, did: str, tmp_path: Path) -> No
     reader.succeeds("data", "get", did, "b")
 
 
-def test_a_model_goes_the_whole_way(rucio: Rucio, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(rucio: Rucio, events: Path, tmp_path: Path) -> None:
     users = [User(tmp_path / name, rucio.home()) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"rucio:{SCOPE}:way.", f"rucio:{SCOPE}:way.models?rse={RSE}")
     facts = json.loads(users[1].succeeds("model", "find", f"rucio:{SCOPE}:way.models", "--json"))[0]

@@ -73,7 +73,7 @@ def test_a_folder_goes_up_and_comes_back(bucket: str, tmp_path: Path) -> None:
     assert storage.copy(bucket, tmp_path / "back").unchanged == 4
 
 
-def test_a_download_cut_by_the_server_goes_on(
+def test_a_download_cut_by_the_server_resumes(
     s3: S3, bucket: str, big: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.copy(big, f"{bucket}/big.bin")
@@ -88,7 +88,7 @@ def test_a_download_cut_by_the_server_goes_on(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_an_upload_cut_by_the_server_goes_on(
+def test_an_upload_cut_by_the_server_resumes(
     s3: S3, bucket: str, big: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_TRIES", 1)
@@ -110,7 +110,7 @@ def test_a_server_that_comes_back_in_time_is_not_noticed(s3: S3, bucket: str, bi
     assert (tmp_path / "back.bin").read_bytes() == big.read_bytes()
 
 
-def test_an_upload_that_the_server_has_forgotten_begins_anew(bucket: str, big: Path, own_cache: Path) -> None:
+def test_an_upload_that_the_server_has_forgotten_restarts(bucket: str, big: Path, own_cache: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         storage.copy(big, f"{bucket}/big.bin", watch=_interrupt, workers=1)
     (note,) = (own_cache / "transfers").glob("*.json")
@@ -143,7 +143,7 @@ def test_bytes_altered_on_the_way_are_refused(
 
 
 @pytest.mark.parametrize("key", ["a", "wrong"])
-def test_wrong_credentials_are_told(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+def test_wrong_credentials_are_reported(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     (tmp_path / "a").write_text("1")
     storage.copy(tmp_path / "a", f"{bucket}/a")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
@@ -155,7 +155,9 @@ def test_wrong_credentials_are_told(bucket: str, tmp_path: Path, monkeypatch: py
         assert "not the secret" not in str(caught.value)
 
 
-def test_no_permission_to_write_is_told(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_permission_to_write_is_reported(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a").write_text("1")
     storage.copy(tmp_path / "a", f"{bucket}/a")
     for name, value in s3.environment(READER, READER_SECRET).items():
@@ -166,7 +168,7 @@ def test_no_permission_to_write_is_told(s3: S3, bucket: str, tmp_path: Path, mon
         storage.copy(tmp_path / "a", f"{bucket}/c")
 
 
-def test_what_is_not_there_is_told(bucket: str, tmp_path: Path) -> None:
+def test_missing_objects_are_reported(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     with pytest.raises(DataError, match="nothing there"):
         storage.copy(f"{bucket}/none", tmp_path / "b")
@@ -176,7 +178,7 @@ def test_what_is_not_there_is_told(bucket: str, tmp_path: Path) -> None:
         storage.copy(tmp_path / "a", "s3://no-such-bucket/a")
 
 
-def test_a_model_goes_the_whole_way(s3: S3, bucket: str, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(s3: S3, bucket: str, events: Path, tmp_path: Path) -> None:
     users = [User(tmp_path / name, s3.environment()) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"{bucket}/", f"{bucket}/models")
 
@@ -194,7 +196,7 @@ def test_faults_are_one_line_and_exit_2(s3: S3, bucket: str, tmp_path: Path) -> 
     assert "does not answer" in nobody.fails("data", "get", f"{bucket}/a", "x")
 
 
-def test_a_full_disk_here_is_told_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:
+def test_a_full_disk_here_is_reported_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:
     storage.copy(big, f"{bucket}/big.bin")
     user = User(tmp_path / "user", s3.environment())
     with small_disk(tmp_path / "small") as small:
@@ -205,9 +207,7 @@ def test_a_full_disk_here_is_told_before_anything_moves(s3: S3, bucket: str, big
         assert "no space left there" in full.fails("train", "tracking", "--dataset", f"{bucket}/big.bin")
 
 
-def test_a_folder_that_is_closed_is_told_by_its_name(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_cannot_be_written_is_named(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("1")
     storage.copy(tmp_path / "a", f"{bucket}/a")
     with pytest.raises(DataError, match=r"^/proc/1/a: cannot be written \("):

@@ -58,6 +58,6 @@ def test_artefacts_go_to_s3_and_come_back_by_range_until_rules_take_them(
     opened.close()
 
 
-def test_a_store_that_is_not_there_is_told_at_the_start(s3: S3, tmp_path: Path) -> None:
+def test_a_store_that_is_not_there_is_reported_at_the_start(s3: S3, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no such bucket"):
         Live(tmp_path / "service", ("--no-agent", "--store", "s3://nowhere-at-all/clew")).start()

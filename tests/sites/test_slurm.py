@@ -21,13 +21,13 @@ from clew.jobs.launchers.launcher import Launcher
 from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.sites import load_site
 from tests.cli import clew, done
-from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
+from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_output, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.training import RECIPES, weights
 from tests.training.conftest import flat_dataset
 
-__all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
+__all__ = ["test_a_job_ends_and_leaves_its_output", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
@@ -94,7 +94,7 @@ def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluste
 
 
 @long
-def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
+def test_mpi_on_a_site_without_pmi_is_reported(site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
     assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
@@ -111,7 +111,7 @@ def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> 
     )
 
 
-def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
+def test_a_requeued_run_ends_with_the_same_result(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.03", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=40))
     parts = Run(Path("runs/parts"))
@@ -194,14 +194,14 @@ def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None
     assert not list(Path("runs").glob("*/*"))
 
 
-def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_cannot_start_is_reported(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
     until(lambda: "the partition does not have as many nodes" in done("site", "jobs"))
     assert "stopped" in done("stop", "runs/many")
 
 
 @long
-def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp_path: Path) -> None:
+def test_a_wrong_profile_is_reported_before_anything_is_submitted(site: Cluster, tmp_path: Path) -> None:
     (tmp_path / "sites" / "odd.yaml").write_text(to_yaml({"scheduler": "slurm", "partition": "nowhere"}))
     outcome = clew("site", "check", "odd")
     assert outcome.code == 2 and "invalid partition" in outcome.err
@@ -220,7 +220,7 @@ def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Datase
     assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
 
 
-def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_depends_on_a_failed_one_never_starts(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
     assert outcome.code == 1 and "never started: a job that it depends on did not succeed" in outcome.err
@@ -229,7 +229,7 @@ def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> No
 
 
 @long
-def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
+def test_gpus_are_assigned_to_jobs(site: Cluster, flat: Dataset) -> None:
     script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--workers", "4", "--dry-run"))
     assert "--gres=gpu:4" in script and "--ntasks=4" in script
     assert not Path("runs").exists()
@@ -239,7 +239,7 @@ def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
 
 
 @long
-def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
+def test_the_doctor_checks_the_nodes(site: Cluster) -> None:
     report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
     assert len(report["hosts"]) == 3
     names = {each["name"]: each["verdict"] for each in report["hosts"][1]["findings"]}

@@ -33,7 +33,7 @@ def test_a_run_that_hits_its_wall_time_twice_ends_with_the_same_weights(site: Cl
 
 
 @pytest.mark.timeout(600)
-def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) -> None:
+def test_a_run_resumes_by_itself_after_a_node_failure(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=60))
     run = Run(Path("runs/died"))
@@ -50,7 +50,7 @@ def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) 
 
 
 @pytest.mark.timeout(600)
-def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: Dataset) -> None:
+def test_a_node_failure_is_named_without_requeue(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-requeue", "--no-follow", epochs=900))
     run = Run(Path("runs/died"))
@@ -73,7 +73,7 @@ def test_a_full_queue_is_named(tmp_path: Path, flat: Dataset, site: Cluster, mon
         assert outcome.code == 2 and "the queue is full" in outcome.err and outcome.err.count("\n") == 1
 
 
-def test_a_controller_that_is_silent_is_named_and_nothing_is_lost(
+def test_an_unreachable_controller_is_named_and_nothing_is_lost(
     tmp_path: Path, flat: Dataset, site: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none.conf"))

@@ -47,7 +47,7 @@ def names(cluster: Cluster, hand: Hand, job: int) -> list[str]:
     return [line for line in queue(cluster) if name.partition("=")[2] in line]
 
 
-def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, login: Login) -> None:
+def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     where = "import os; print(os.environ['SLURMD_NODENAME'], len(os.environ['CLEW_TOKEN']), flush=True)"
     job = python(
@@ -75,7 +75,7 @@ def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, logi
     )
 
 
-def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_number_down(
+def test_a_job_starts_once_though_its_agent_was_killed_before_it_saved_the_number(
     site: Cluster, ada: Client, login: Login, tmp_path: Path
 ) -> None:
     hand, mark = login(), tmp_path / "started"
@@ -114,7 +114,7 @@ def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Clie
     assert "CANCELLED" in names(site, hand, waiting.id)[0]
 
 
-def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Login) -> None:
+def test_actions_of_slurm_on_a_job_are_named(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     taken = python(ada, SLEEPS.format(60), requeue=3)
     until(lambda: "started" in "".join(ada.jobs.log(taken.id)))
@@ -129,7 +129,7 @@ def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Lo
 
 
 @pytest.mark.parametrize("wall", ["10m", pytest.param("12s", marks=long)])
-def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_wall_time(
+def test_a_training_on_two_nodes_is_submitted_and_resumes_after_its_wall_time(
     wall: str, site: Cluster, service: Live, ada: Client, login: Login, flat: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand = login(clew=True)
@@ -168,9 +168,7 @@ def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_
 
 @long
 @pytest.mark.timeout(300)
-def test_a_job_whose_node_dies_is_named_and_goes_on_where_that_was_asked(
-    site: Cluster, ada: Client, login: Login
-) -> None:
+def test_a_node_failure_is_named_and_a_requeued_job_resumes(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
     for job in (once, again):

@@ -76,14 +76,14 @@ def test_a_folder_goes_up_and_comes_back(user: User, place: str, tmp_path: Path)
         assert (user.folder / "back" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
-def test_a_download_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_a_download_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     user.succeeds("data", "put", str(big), f"{place}/big.bin")
     killed_in_the_middle(xrootd, user, user.folder / "down", "data", "get", f"{place}/big.bin", "down/big.bin")
     assert "MB resumed" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
     assert (user.folder / "down" / "big.bin").read_bytes() == big.read_bytes()
 
 
-def test_an_upload_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_an_upload_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     notes = user.folder / "cache" / "transfers"
     killed_in_the_middle(xrootd, user, notes, "data", "put", str(big), f"{place}/big.bin")
     assert "MB resumed" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
@@ -116,7 +116,9 @@ def test_faults_are_one_line_and_exit_2(xrootd: Xrootd, user: User, place: str, 
     assert "does not answer" in user.fails("data", "get", "root://127.0.0.1:9//store/a", "x")
 
 
-def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_on_either_side(
+    xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path
+) -> None:
     with small_disk(xrootd.disk / "small") as server_disk:
         line = user.fails("data", "put", str(big), f"{xrootd.url}/small/big.bin")
         assert f"{xrootd.url}/small/big.bin: cannot be written (no space left there; make room" in line
@@ -128,7 +130,7 @@ def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: s
         assert not list(ours.iterdir())
 
 
-def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> None:
+def test_wrong_credentials_are_reported(strict_xrootd: Xrootd, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     keys = strict_xrootd.disk.parent.parent / "client.keytab"
     right = strict_xrootd.user(tmp_path / "right", XrdSecSSSKT=str(keys), XrdSecPROTOCOL="sss")
@@ -137,6 +139,8 @@ def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> No
     assert "wrong credentials; renew X509_USER_PROXY" in wrong.fails("data", "get", f"{strict_xrootd.url}/a", "b")
 
 
-def test_a_model_goes_the_whole_way(xrootd: Xrootd, place: str, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(
+    xrootd: Xrootd, place: str, events: Path, tmp_path: Path
+) -> None:
     users = [xrootd.user(tmp_path / name) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"{place}/", f"{place}/models")

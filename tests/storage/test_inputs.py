@@ -117,9 +117,7 @@ def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: 
     assert use(inputs, location) == path
 
 
-def test_a_copy_that_was_only_touched_is_kept(
-    inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_with_only_a_new_date_stays(inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = made(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
@@ -128,13 +126,13 @@ def test_a_copy_that_was_only_touched_is_kept(
     assert use(inputs, location) == path
 
 
-def test_one_larger_than_the_limit_is_not_kept(inputs: InputCache, tmp_path: Path) -> None:
+def test_an_input_larger_than_the_limit_is_not_cached(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 500
     assert use(inputs, made(tmp_path, "a")) is None
     assert names(inputs) == []
 
 
-def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
+def test_an_interrupted_fetch_is_listed_resumed_and_removed(
     inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = made(tmp_path, "large", 3_000_000)

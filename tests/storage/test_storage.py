@@ -110,7 +110,7 @@ def test_a_chain_of_stores_stays_whole(disk: str) -> None:
         ("x:y.txt", ("x:y.txt", "")),
     ],
 )
-def test_a_tree_is_told_from_its_file(location: str, parts: tuple[str, str]) -> None:
+def test_the_name_of_a_tree_is_separated_from_its_file(location: str, parts: tuple[str, str]) -> None:
     assert storage.split_inside(location) == parts
 
 
@@ -143,7 +143,7 @@ def test_the_same_content_has_the_same_checksum_anywhere(disk: str, store: str) 
     assert storage.checksum([f"{disk}/a.txt"]) == storage.checksum([f"{store}/a.txt"])
 
 
-def test_what_is_missing_is_told_in_one_line(root: str) -> None:
+def test_missing_files_are_reported_in_one_line(root: str) -> None:
     for name in (f"{root}/none.txt", f"{root}/none/none.txt"):
         for ask in (content, storage.stat, lambda name: storage.checksum([name])):
             with pytest.raises(DataError) as caught:
@@ -157,7 +157,7 @@ def test_a_folder_cannot_be_opened(disk: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/a.txt", "gs://bucket/a.txt", "https://host/a.txt"])
-def test_a_store_that_is_not_installed_is_told(url: str) -> None:
+def test_a_store_that_is_not_installed_is_reported(url: str) -> None:
     for ask in (content, storage.expand, storage.stat):
         with pytest.raises(DataError) as caught:
             ask(url)

@@ -42,7 +42,7 @@ def test_file_urls_are_paths(source: Path, tmp_path: Path) -> None:
         assert storage.stat(url).size == 7_500
 
 
-def test_a_copy_that_was_cut_goes_on(source: Path, tmp_path: Path) -> None:
+def test_an_interrupted_copy_is_resumed(source: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
     assert not (tmp_path / "copy").exists()
@@ -52,7 +52,7 @@ def test_a_copy_that_was_cut_goes_on(source: Path, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_source_that_changed_begins_anew(source: Path, tmp_path: Path) -> None:
+def test_a_source_that_changed_is_copied_from_the_start(source: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
     source.write_bytes(os.urandom(7_500))
@@ -87,7 +87,7 @@ def test_no_file_lands_outside_its_folder(tmp_path: Path, monkeypatch: pytest.Mo
             storage.copy(tmp_path / "from", tmp_path / "to")
 
 
-def test_something_else_is_not_overwritten_unasked(source: Path, tmp_path: Path) -> None:
+def test_other_files_are_not_overwritten_without_request(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("precious")
     with pytest.raises(DataError, match="copy exists with other content; use --replace"):
         storage.copy(source, tmp_path / "copy")
@@ -97,7 +97,7 @@ def test_something_else_is_not_overwritten_unasked(source: Path, tmp_path: Path)
     assert storage.copy(source, tmp_path / "copy").unchanged == 1
 
 
-def test_what_says_that_all_is_there_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_marker_of_completeness_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "manifest.json", "z/b", "z/clew.json"):
         (tmp_path / "from" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "from" / name).write_text(name)
@@ -124,7 +124,7 @@ def test_any_store_of_fsspec_takes_and_gives_files(source: Path, tmp_path: Path)
     assert MemoryFileSystem().cat_file(f"/{tmp_path.name}/other") == source.read_bytes()
 
 
-def test_missing_and_forbidden_are_told(source: Path, tmp_path: Path) -> None:
+def test_missing_and_forbidden_are_reported(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none: nothing there"):
         storage.copy(tmp_path / "none", tmp_path / "copy")
     with pytest.raises(DataError, match="none: no such file"):

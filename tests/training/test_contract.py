@@ -140,7 +140,7 @@ def test_every_strategy_resumes(strategy: str, later: str, data: Dataset, tmp_pa
 
 
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
-def test_a_launched_rank_that_fails_fails_the_run_with_its_words(how: str, data: Dataset, tmp_path: Path) -> None:
+def test_a_launched_rank_that_fails_fails_the_run_with_its_message(how: str, data: Dataset, tmp_path: Path) -> None:
     done = launch(how, 2, data, tmp_path, "failing")
     assert done.returncode != 0
     run = Run.open(tmp_path / "failing")
@@ -155,7 +155,7 @@ def test_a_model_that_is_no_chain_cannot_be_cut(flat: Dataset, tmp_path: Path) -
         clew.train(recipe("line"), flat, output=tmp_path / "short", workers=3, strategy="pipeline")
 
 
-def test_gradients_of_many_buckets_are_summed_while_backward_goes_on(data: Dataset, tmp_path: Path) -> None:
+def test_gradients_of_many_buckets_are_summed_during_backward(data: Dataset, tmp_path: Path) -> None:
     """A million parameters: more than one bucket, so the first are sent from hooks."""
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 50, "threads": 1, "optimizer": {"lr": 1e-3}}
     wide = recipe("chain", wide=1000)

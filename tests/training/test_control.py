@@ -78,7 +78,7 @@ def test_a_target_ends_a_training(flat: Dataset, tmp_path: Path, workers: int) -
         ({"early_stopping": {"metric": "nere"}}, r"train\.early_stopping\.metric"),
     ],
 )
-def test_a_metric_that_is_not_there_is_told_before_the_first_step(
+def test_a_metric_that_is_not_there_is_reported_before_the_first_step(
     settings: dict[str, Any], setting: str, flat: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=f"{setting} 'nere' is not among loss, near, high"):
@@ -128,7 +128,7 @@ def test_a_batch_that_is_not_finite_is_saved_and_its_column_named(tmp_path: Path
     assert saved.fixed("x").max() == pytest.approx(1e30)
 
 
-def test_an_average_of_weights_is_what_is_validated_and_kept(flat: Dataset, tmp_path: Path) -> None:
+def test_the_average_of_weights_is_validated_and_saved(flat: Dataset, tmp_path: Path) -> None:
     plain = train(flat, tmp_path / "plain", epochs=2, optimizer={"lr": 0.05})
     run = train(flat, tmp_path / "run", epochs=2, optimizer={"lr": 0.05}, ema=0.95)
     assert losses(run) == losses(plain)
@@ -149,7 +149,7 @@ def test_precision_and_compilation_change_little(settings: dict[str, Any], flat:
     assert exact == (settings == {"compile": True} and exact)
 
 
-def test_the_state_of_everything_goes_on_bit_for_bit(flat: Dataset, tmp_path: Path) -> None:
+def test_all_state_is_resumed_bit_for_bit(flat: Dataset, tmp_path: Path) -> None:
     """Scheduler, scaler, moving average, early stopping and accumulation in one run that is stopped half-way."""
     settings: dict[str, Any] = {
         "epochs": 4,
@@ -173,7 +173,7 @@ def test_two_runs_cannot_have_one_folder(flat: Dataset, tmp_path: Path) -> None:
         train(flat, tmp_path / "run", epochs=1)
 
 
-def test_a_disk_that_takes_no_more_is_told_and_what_was_there_stays(flat: Dataset, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_existing_files_stay(flat: Dataset, tmp_path: Path) -> None:
     command = [
         str(Path(sys.executable).parent / "clew"),
         "train",

@@ -13,7 +13,7 @@ from clew.training.device import find_device
 from tests.training import recipe
 
 
-def test_a_run_computes_on_the_device_that_was_asked_for(flat: Dataset, tmp_path: Path) -> None:
+def test_a_run_computes_on_the_requested_device(flat: Dataset, tmp_path: Path) -> None:
     run = clew.train(recipe("line"), flat, epochs=1, device="cpu", output=tmp_path / "run")
     assert run.config().data["train"]["device"] == "cpu"
     plan = run.last("plan")

@@ -26,7 +26,7 @@ def start(how: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("how", STARTERS)
-def test_a_loop_of_ones_own_learns_the_same_however_it_is_started(how: str, flat: Dataset, tmp_path: Path) -> None:
+def test_a_user_defined_loop_trains_the_same_with_every_launcher(how: str, flat: Dataset, tmp_path: Path) -> None:
     done = start(how, str(flat.path), str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     run = Run.open(tmp_path / "run")

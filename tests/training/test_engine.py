@@ -68,7 +68,7 @@ def test_steps_of_a_staircase_are_epochs() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
-def test_optimisers_have_the_settings_they_were_given(name: str, kind: str) -> None:
+def test_optimisers_have_the_configured_settings(name: str, kind: str) -> None:
     made = optimizer(name=name, lr=0.3, weight_decay=0.02)
     assert type(made).__name__ == kind
     assert (made.param_groups[0]["lr"], made.param_groups[0]["weight_decay"]) == (0.3, 0.02)

@@ -30,7 +30,7 @@ def starts(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_exception_on_one_rank_ends_the_run_with_its_words(flat: Dataset, tmp_path: Path, rank: int) -> None:
+def test_an_exception_on_one_rank_ends_the_run_with_its_message(flat: Dataset, tmp_path: Path, rank: int) -> None:
     error = fail(flat, tmp_path / "run", "raise", workers=2, rank=rank)
     assert isinstance(error, WorkerError)
     assert str(error).startswith(f"rank {rank}: ValueError: boom on purpose (")

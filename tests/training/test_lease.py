@@ -41,9 +41,7 @@ def lease(tmp_path: Path) -> Lease:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_told_to_stop_all_ranks_stop_at_the_same_step(
-    flat: Dataset, tmp_path: Path, lease: Lease, workers: int
-) -> None:
+def test_all_ranks_stop_at_the_same_step_on_request(flat: Dataset, tmp_path: Path, lease: Lease, workers: int) -> None:
     waits = after_steps(tmp_path / "run", lambda: lease.tell("pruned: no hope"))
     with pytest.raises(StoppedError, match="stopped at step"):
         clew.train(recipe("line"), flat, output=tmp_path / "run", workers=workers, lease=lease, **LONG)
@@ -57,7 +55,7 @@ def test_told_to_stop_all_ranks_stop_at_the_same_step(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_slow_one_whose_lease_is_gone_leaves_without_a_word(
+def test_a_slow_run_without_its_lease_ends_without_a_record(
     flat: Dataset, tmp_path: Path, lease: Lease, workers: int
 ) -> None:
     waits = after_steps(tmp_path / "run", lease.revoke)
@@ -75,7 +73,7 @@ def test_a_slow_one_whose_lease_is_gone_leaves_without_a_word(
         assert run.state == "stopped"
 
 
-def test_work_that_was_taken_back_before_it_began_is_not_begun(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
+def test_work_revoked_before_its_start_is_not_started(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
     lease.revoke()
     with pytest.raises(LeaseError, match="before it started"):
         clew.train(recipe("line"), flat, output=tmp_path / "run", lease=lease, **LONG)

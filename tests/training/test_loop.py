@@ -65,7 +65,7 @@ def test_a_best_metric_that_is_not_there_is_named(flat: Dataset, tmp_path: Path)
         train(flat, tmp_path / "run", best={"metric": "auc"})
 
 
-def test_records_tell_the_plan_every_step_and_the_end(flat: Dataset, tmp_path: Path) -> None:
+def test_records_have_the_plan_every_step_and_the_end(flat: Dataset, tmp_path: Path) -> None:
     run, samples = train(flat, tmp_path / "run", log_every=2), flat.splits["train"]
     plan = run.last("plan")
     assert plan is not None

@@ -32,7 +32,7 @@ def train(data: Dataset, output: Path, **settings: Any) -> Run:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_validation_beside_the_training_says_the_same(flat: Dataset, tmp_path: Path, workers: int) -> None:
+def test_background_validation_gives_the_same_results(flat: Dataset, tmp_path: Path, workers: int) -> None:
     shared = train(flat, tmp_path / "shared", workers=workers)
     background = train(flat, tmp_path / "beside", workers=workers, validation="background")
     assert losses(background) == losses(shared)
@@ -56,7 +56,7 @@ def test_the_best_weights_are_those_that_were_validated(flat: Dataset, tmp_path:
     assert best["step"] < run.last("validation")["step"], "a run whose best is not its last, or this shows little"  # type: ignore[index]
 
 
-def test_a_run_with_validation_beside_it_is_taken_up_again(flat: Dataset, tmp_path: Path) -> None:
+def test_a_run_with_background_validation_is_resumed(flat: Dataset, tmp_path: Path) -> None:
     settings = {
         "epochs": 6,
         "validation": "background",
@@ -75,7 +75,7 @@ def test_a_run_with_validation_beside_it_is_taken_up_again(flat: Dataset, tmp_pa
     assert sorted(set(epochs)) == list(range(6))
 
 
-def test_a_failing_validation_fails_the_run_with_its_words(dataset: Dataset, flat: Dataset, tmp_path: Path) -> None:
+def test_a_failing_validation_fails_the_run_with_its_message(dataset: Dataset, flat: Dataset, tmp_path: Path) -> None:
     with pytest.raises(clew.errors.ClewError, match=r"wrong on purpose"):
         clew.train(recipe("line", fault="judge"), flat, output=tmp_path / "run", validation="background", **PLAIN)
     assert Run.open(tmp_path / "run").state == "failed"
@@ -156,9 +156,7 @@ def test_a_killed_run_leaves_a_trace_that_can_be_read(dataset: Dataset, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_other_tools_are_told_of_losses_and_metrics(
-    flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_tools_receive_losses_and_metrics(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     mlflow = pytest.importorskip("mlflow")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -175,7 +173,7 @@ def test_other_tools_are_told_of_losses_and_metrics(
     assert mlflow_run.data.params["train.epochs"] == "3" and mlflow_run.info.status == "FINISHED"
 
 
-def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp_path: Path) -> None:
+def test_the_trace_command_prints_shares_and_writes_a_timeline(flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", workers=2)
     done = subprocess.run(
         [str(Path(sys.executable).parent / "clew"), "trace", str(run.path)], capture_output=True, text=True, timeout=60
@@ -186,6 +184,6 @@ def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp
 
 
 @pytest.mark.parametrize(("keep", "message"), [("compressed", "compressed "), ("disk", "from disk at ")])
-def test_how_samples_came_is_told(keep: str, message: str, flat: Dataset, tmp_path: Path) -> None:
+def test_the_way_samples_are_loaded_is_reported(keep: str, message: str, flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", loading={"keep": keep})
     assert summarize(run).loading.startswith(message) and summarize(run).loading.endswith(" GB/s")

@@ -43,13 +43,13 @@ def ragged_batch(lengths: list[int]) -> Batch:
 
 
 @given(some.integers(0, 1 << 40), some.integers(2, 8))
-def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
+def test_the_capacity_is_little_more_than_needed(items: int, bits: int) -> None:
     capacity = Batch.capacity_for(items, bits=bits)
     assert items <= capacity <= items * (1 + 2.0 ** (1 - bits))
     assert Batch.capacity_for(capacity, bits=bits) == capacity
 
 
-def test_a_batch_in_room_is_itself_and_zeros() -> None:
+def test_a_batch_with_spare_capacity_is_padded_with_zeros() -> None:
     first, second = ragged_batch([3, 0, 6]), ragged_batch([4, 1, 5])
     assert first.capacity == second.capacity == {"x": 10}
     roomy = first.empty_with_capacity()
@@ -68,14 +68,14 @@ def test_items_behind_the_last_offset_belong_to_no_event(lengths: list[int], mor
     assert event_numbers.tolist() == [*np.repeat(np.arange(len(lengths)), lengths), *[len(lengths)] * more]
 
 
-def test_a_ragged_column_without_room_is_told() -> None:
+def test_a_ragged_column_without_capacity_is_reported() -> None:
     batch = ragged_batch([1, 2])
     batch.capacity = {}
     with pytest.raises(RecipeError, match=r"graph_capacity\(\) returns no capacity for the ragged column 'x'"):
         batch.empty_with_capacity()
 
 
-def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset) -> None:
+def test_steps_that_cannot_be_recorded_run_plainly_with_one_warning(flat: Dataset) -> None:
     if torch.cuda.is_available():
         pytest.skip("here it can be recorded")
     line = recipe("line")
@@ -99,7 +99,7 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
     assert [str(each.message).split(" (")[0] for each in recorded[1]] == ["steps cannot be recorded"]
 
 
-def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
+def test_the_number_of_recordings_is_limited_and_the_largest_serves_other_sizes() -> None:
     rooms = []
 
     def learn(batch: Batch) -> dict[str, LossSum]:

@@ -86,7 +86,7 @@ def test_killed_at_random_steps_it_ends_with_the_same_weights(
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_signal_stops_it_with_75_and_it_goes_on(
+def test_a_signal_stops_it_with_75_and_it_resumes(
     whole: dict[int, Run], dataset: Dataset, tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
     output = tmp_path / "run"
@@ -102,7 +102,7 @@ def test_a_signal_stops_it_with_75_and_it_goes_on(
     assert weights(Run(output)) == weights(whole[workers])
 
 
-def test_a_time_limit_stops_it_ready_to_go_on(whole: dict[int, Run], dataset: Dataset, tmp_path: Path) -> None:
+def test_a_time_limit_stops_it_ready_to_resume(whole: dict[int, Run], dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StoppedError, match="--resume"):
         train(dataset, tmp_path / "run", time_limit_minutes=1e-6)
     rounds = 0
@@ -118,7 +118,7 @@ def test_a_time_limit_stops_it_ready_to_go_on(whole: dict[int, Run], dataset: Da
 
 
 @pytest.mark.timeout(60)
-def test_another_number_of_workers_goes_on_with_the_same_batches(
+def test_another_number_of_workers_resumes_with_the_same_batches(
     whole: dict[int, Run], dataset: Dataset, tmp_path: Path
 ) -> None:
     with pytest.raises(StoppedError):
@@ -158,14 +158,16 @@ def test_a_finished_run_has_nothing_to_resume(whole: dict[int, Run]) -> None:
         resume(whole[1])
 
 
-def test_a_job_that_is_begun_again_though_its_run_has_finished_stores_it(whole: dict[int, Run], tmp_path: Path) -> None:
+def test_a_job_that_is_started_again_though_its_run_has_finished_stores_it(
+    whole: dict[int, Run], tmp_path: Path
+) -> None:
     """As where the signal of a wall time comes in the last moment."""
     store = {"to": str(tmp_path / "models"), "what": ["model"]}
     run = resume(whole[1], again=True, store=store)
     assert run.state == "finished" and list((tmp_path / "models").rglob("clew.json"))
 
 
-def test_what_was_done_twice_is_told_once(whole: dict[int, Run], dataset: Dataset, tmp_path: Path) -> None:
+def test_repeated_steps_are_listed_once(whole: dict[int, Run], dataset: Dataset, tmp_path: Path) -> None:
     run = _stopped_after_an_epoch(dataset, tmp_path / "run")
     run.states()[-1].unlink()
     resume(run)
@@ -175,7 +177,7 @@ def test_what_was_done_twice_is_told_once(whole: dict[int, Run], dataset: Datase
     assert summarize(run).epochs_done == 3
 
 
-def test_only_the_newest_states_are_kept(dataset: Dataset, tmp_path: Path) -> None:
+def test_only_the_newest_states_stay(dataset: Dataset, tmp_path: Path) -> None:
     run = train(dataset, tmp_path / "run", keep_checkpoints=3, **QUICK)
     assert len(run.states()) == 3
 

@@ -23,7 +23,7 @@ def train(name: str, data: Dataset, output: Path, settings: dict[str, Any] | Non
 
 
 @pytest.mark.parametrize("form", ["mean", "loss"])
-def test_a_mean_and_a_sum_with_its_weight_are_the_same_as_one_loss_an_event(
+def test_a_mean_and_a_sum_with_its_weight_are_the_same_as_one_loss_per_event(
     flat: Dataset, tmp_path: Path, form: str
 ) -> None:
     each, other = train("line", flat, tmp_path / "each"), train("line", flat, tmp_path / form, {"form": form})
@@ -117,7 +117,7 @@ def test_frozen_parameters_stay_and_the_others_learn(flat: Dataset, tmp_path: Pa
     assert moved == {"0.weight": False, "0.bias": False, "1.weight": True, "1.bias": True}
 
 
-def test_batches_without_a_single_loss_term_teach_nothing(flat: Dataset, tmp_path: Path) -> None:
+def test_batches_without_a_loss_term_change_no_weight(flat: Dataset, tmp_path: Path) -> None:
     run = train("line", flat, tmp_path / "run", {"form": "nothing"})
     torch.manual_seed(0)
     before = recipe("line").model().state_dict()

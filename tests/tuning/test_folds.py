@@ -49,7 +49,7 @@ def test_by_file_no_file_is_on_both_sides(flat: Dataset, tmp_path: Path, split_b
         assert (len(sides[0]), len(sides[1]), sides[0] & sides[1]) == (2, 1, set())
 
 
-def test_what_cannot_be_dealt_is_told(flat: Dataset) -> None:
+def test_wrong_numbers_of_folds_are_reported(flat: Dataset) -> None:
     with pytest.raises(DataError, match="3 files in train and val cannot be divided into 4 folds"):
         folds.check_folds(flat, FoldsConfig(count=4, by="file"), PrepareConfig())
     with pytest.raises(DataError, match="need the section `prepare`"):
@@ -57,7 +57,7 @@ def test_what_cannot_be_dealt_is_told(flat: Dataset) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_the_objective_is_the_mean_and_its_spread_is_kept(flat: Dataset, tmp_path: Path) -> None:
+def test_the_objective_is_the_mean_and_its_spread_is_stored(flat: Dataset, tmp_path: Path) -> None:
     study = tune_here(template(flat, tune={"trials": 2, "folds": 3}), tmp_path / "s")
     for each in study.trials():
         runs = [Run.open(study.folder.trials / f"{each.name}-fold-{fold}") for fold in range(3)]
@@ -68,7 +68,7 @@ def test_the_objective_is_the_mean_and_its_spread_is_kept(flat: Dataset, tmp_pat
 
 
 @pytest.mark.timeout(120)
-def test_a_hopeless_trial_stops_after_its_first_fold(flat: Dataset, tmp_path: Path) -> None:
+def test_a_bad_trial_is_pruned_after_its_first_fold(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.05, 1e-7]}, "wide": {"choice": [3, 4]}}
     tuned = {"space": names, "trials": 4, "folds": 3, "parallel": 1, "sampler": "grid"}
     settings = template(flat, tune={**tuned, "pruner": {"name": "median", "startup": 1, "warmup": 0}})

@@ -63,7 +63,7 @@ def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None
         assert not list(leftover.iterdir())
 
 
-def test_a_combination_that_cannot_be_fails_its_trial_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_an_impossible_combination_fails_only_its_trial(flat: Dataset, tmp_path: Path) -> None:
     names = {"wide": {"choice": [3, 4]}, "after": {"choice": [98, 99]}, "fault": {"choice": ["none", "impossible"]}}
     study = run(template(flat, tune={"space": names, "trials": 8, "sampler": "grid"}), tmp_path / "s")
     reasons = {json.dumps(each.settings): each.reason for each in study.trials() if each.state == "failed"}
@@ -73,7 +73,7 @@ def test_a_combination_that_cannot_be_fails_its_trial_alone(flat: Dataset, tmp_p
 
 
 @pytest.mark.parametrize(("fault", "ranks"), [("kill", 1), ("hang", 1), ("kill", 2)])
-def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
+def test_a_trial_that_crashes_or_hangs_resumes_from_its_checkpoint(
     flat: Dataset, tmp_path: Path, fault: str, ranks: int
 ) -> None:
     settings = template(
@@ -102,9 +102,7 @@ def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
         ("kill", "given up after 2", 2),
     ],
 )
-def test_one_that_goes_wrong_fails_with_its_reason(
-    flat: Dataset, tmp_path: Path, fault: str, message: str, tries: int
-) -> None:
+def test_a_failing_trial_has_its_reason(flat: Dataset, tmp_path: Path, fault: str, message: str, tries: int) -> None:
     study = run(template(flat, tune={"trials": 1, "retries": 1}, fault=fault, after=1), tmp_path / "s")
     trial = only(study)
     assert (trial.state, attempts(study)) == ("failed", tries)
@@ -132,7 +130,7 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
         assert each.reason.startswith("pruned:")
 
 
-def test_being_stopped_is_no_death(flat: Dataset, tmp_path: Path) -> None:
+def test_a_stopped_trial_is_not_counted_as_failed(flat: Dataset, tmp_path: Path) -> None:
     """With no retries at all, a trial that is stopped from outside goes on."""
     settings = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
     stopped = threading.Event()
@@ -175,7 +173,7 @@ def ended(path: Path) -> int:
 
 
 @pytest.mark.timeout(400)
-def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: Dataset, tmp_path: Path) -> None:
+def test_a_study_killed_ten_times_ends_with_exactly_the_requested_trials(flat: Dataset, tmp_path: Path) -> None:
     """A coordinator is killed soon after it came, or with trials under way; some of these live on, some die with it."""
     path, rng = tmp_path / "s", random.Random(3)
     yaml = slow(flat, tmp_path / "my.yaml", pause=0.1, trials=16, lease_seconds=20)
@@ -209,7 +207,7 @@ def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: D
     assert not list(study.folder.owners.iterdir())
 
 
-def test_a_second_coordinator_says_so_or_helps(flat: Dataset, tmp_path: Path) -> None:
+def test_a_second_coordinator_is_refused_or_joins(flat: Dataset, tmp_path: Path) -> None:
     yaml, path = slow(flat, tmp_path / "my.yaml", pause=0.4, trials=5, parallel=1), tmp_path / "s"
     first = start(yaml, "--output", path)
     until(lambda: any((path / "trials").glob("trial-*")), first)
@@ -225,7 +223,7 @@ def test_a_second_coordinator_says_so_or_helps(flat: Dataset, tmp_path: Path) ->
     assert len(jobs) == 5
 
 
-def test_a_signal_stops_all_trials_ready_to_go_on(flat: Dataset, tmp_path: Path) -> None:
+def test_a_signal_stops_all_trials_ready_to_resume(flat: Dataset, tmp_path: Path) -> None:
     yaml, path = slow(flat, tmp_path / "my.yaml", trials=3), tmp_path / "s"
     process = start(yaml, "--output", path)
     until(lambda: any(Run(each).last("step") for each in (path / "trials").glob("trial-*")), process)
@@ -257,7 +255,7 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
     assert "one to coordinate and 2 per trial" in refused.stderr
 
 
-def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_are_distributed_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clew.tuning.resource_slots.available_cores", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
     monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 0)
     assert [room.cores for room in trial_slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
@@ -271,13 +269,13 @@ def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPa
         trial_slots(4, 2)
 
 
-def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path: Path) -> None:
+def test_a_study_whose_settings_do_not_fit_is_not_started(flat: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown key 'wyde'"):
         run(template(flat, tune={"space": {"wyde": {"choice": [1]}}}), tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 
-def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
+def test_an_objective_that_is_not_a_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
     message = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
         run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
@@ -285,7 +283,7 @@ def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat
     assert only(Study.open(tmp_path / "s")).reason == message
 
 
-def test_a_trial_gives_the_bits_of_a_training_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_trial_gives_the_same_bits_as_a_separate_training(dataset: Dataset, tmp_path: Path) -> None:
     """The third in a process that did two others, with rates and a batch size of their own."""
     settings = {"train.dataset": str(dataset.path), "train.epochs": 2, "train.threads": 1, "model.hidden": 8}
     tuned = {"space": {**LR, "train.batch_size": {"choice": [16, 32]}}, "trials": 3, "parallel": 1, "sampler": "random"}

@@ -76,7 +76,7 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         assert not list(leftover.iterdir())
 
 
-def test_other_shapes_are_packed_apart_and_what_cannot_be_is_trained_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_other_shapes_are_packed_separately_and_the_rest_is_trained_alone(flat: Dataset, tmp_path: Path) -> None:
     names = {
         "wide": {"choice": [3, 5]},
         "train.optimizer.name": {"choice": ["adam", "rmsprop"]},
@@ -91,7 +91,7 @@ def test_other_shapes_are_packed_apart_and_what_cannot_be_is_trained_alone(flat:
     assert set(notes(study)) == {"not packed: train.optimizer.name is rmsprop, not one of sgd, adam, adamw"}
 
 
-def test_one_that_goes_astray_fails_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_a_diverging_trial_fails_alone(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.01, 0.02, 1e30, 0.03]}}
     train = {"optimizer": {"name": "sgd"}, "epochs": 6}
     study = tune(
@@ -104,7 +104,7 @@ def test_one_that_goes_astray_fails_alone(flat: Dataset, tmp_path: Path) -> None
     assert all(0 < each.values[0] < 10 for each in study.trials() if each.state == "complete")
 
 
-def test_a_pruned_one_leaves_its_pack_and_can_be_gone_on_with(flat: Dataset, tmp_path: Path) -> None:
+def test_a_pruned_trial_leaves_its_pack_and_can_be_resumed(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.05, 0.04, 1e-6, 1e-7]}}
     tuned = {"space": names, "trials": 4, "sampler": "grid", "parallel": 1, "pruner": {"name": "asha", "reduction": 2}}
     study = tune(template(flat, train={"epochs": 30}, tuned=tuned, pause=0.01), tmp_path / "s")
@@ -125,7 +125,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_pack_that_is_killed_is_begun_again(flat: Dataset, tmp_path: Path) -> None:
+def test_a_pack_that_is_killed_is_started_again(flat: Dataset, tmp_path: Path) -> None:
     study = tune(template(flat, once=str(tmp_path / "once"), tuned={"parallel": 1, "packed": 8}), tmp_path / "s")
     assert study.count()["complete"] == 6 and {each.attempts for each in study.trials()} == {2}
 

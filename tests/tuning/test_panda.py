@@ -54,7 +54,7 @@ def test_no_more_than_both_limits_allow(number: int, limit: int, known: int, exp
     assert len(steer(points, NEVERGRAD, number, limit)) == expected
 
 
-def test_it_learns_from_losses_zero_included_and_leaves_alone_what_is_under_way() -> None:
+def test_new_points_follow_the_losses_and_leave_running_points_alone() -> None:
     near = [[{"A": 4, "B": 3 + n / 100}, 0.0] for n in range(8)]
     far = [[{"A": 1, "B": n / 8}, 9.0] for n in range(8)]
     under_way = [[{"A": 4, "B": 3.0}, None]]
@@ -64,7 +64,7 @@ def test_it_learns_from_losses_zero_included_and_leaves_alone_what_is_under_way(
     assert all(point != {"A": 4, "B": 3.0} for point in new_points)
 
 
-def test_segments_get_points_of_their_own() -> None:
+def test_every_segment_gets_its_own_points() -> None:
     space = [{"model_id": 0, "search_space": NEVERGRAD}, {"model_id": "b", "search_space": METHODS}]
     new_points = steer([[[0, {"A": 1, "B": 2.0}], 0.3]], space, number=5)
     assert [model for model, _ in new_points].count("b") == 3
@@ -87,7 +87,7 @@ def test_a_grid_is_gone_through_and_never_empty() -> None:
         ({}, "expected a mapping of parameters"),
     ],
 )
-def test_a_space_that_is_not_understood_is_told(space: Any, message: str) -> None:
+def test_a_space_that_is_not_understood_is_reported(space: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         steer([], space)
     with pytest.raises(ConfigError, match="is not a point of this space"):
@@ -108,7 +108,7 @@ def grid(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def test_a_point_is_judged_in_the_working_folder(grid: Path) -> None:
+def test_a_point_is_evaluated_in_the_working_folder(grid: Path) -> None:
     words = ("tune", "evaluate", "my.yaml", "--name", "width=wide")
     assert "status 0" in done(*words)
     result = json.loads((grid / "output.json").read_text())
@@ -124,7 +124,7 @@ def test_a_point_is_judged_in_the_working_folder(grid: Path) -> None:
 
 
 @pytest.mark.parametrize(("point", "message"), [({"lr": -1}, "greater than 0"), ([1], "a point is a mapping")])
-def test_a_point_that_cannot_be_has_a_finite_loss_and_a_reason(grid: Path, point: Any, message: str) -> None:
+def test_an_impossible_point_has_a_finite_loss_and_a_reason(grid: Path, point: Any, message: str) -> None:
     (grid / "input.json").write_text(json.dumps(point))
     assert clew("tune", "evaluate", "my.yaml").code == 0
     result = json.loads((grid / "output.json").read_text())

@@ -48,7 +48,7 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
         ({"sampler": "tpee"}, "sampler"),
     ],
 )
-def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+def test_invalid_settings_of_a_study_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**values)
 
@@ -71,7 +71,7 @@ def test_conditions_come_before_what_depends_on_them() -> None:
         ({"name": "adam"}, {"name": "adam"}),
     ],
 )
-def test_a_parameter_is_asked_for_where_its_condition_holds(
+def test_a_parameter_is_suggested_where_its_condition_holds(
     parameters: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     names = {"momentum": Parameter(uniform=(0, 1), when={"name": "sgd"}), "name": Parameter(choice=("adam", "sgd"))}
@@ -103,13 +103,13 @@ def test_a_grid_has_every_combination() -> None:
         ({}, "tune.space is empty"),
     ],
 )
-def test_a_space_that_the_settings_cannot_take_is_told(flat: Dataset, names: dict[str, Any], message: str) -> None:
+def test_a_space_that_the_settings_cannot_take_is_reported(flat: Dataset, names: dict[str, Any], message: str) -> None:
     settings = template(flat, tune={"space": names})
     with pytest.raises(ConfigError, match=message):
         space.check_space(settings, settings.tune or TuneConfig(), {})
 
 
-def test_what_the_data_was_prepared_with_cannot_be_searched(flat: Dataset) -> None:
+def test_settings_of_the_prepared_data_cannot_be_searched(flat: Dataset) -> None:
     settings = template(flat, tune={"space": {"wide": {"choice": [2, 4]}}})
     with pytest.raises(ConfigError, match="the dataset was prepared with it"):
         space.check_space(settings, settings.tune or TuneConfig(), {"wide": 4})

@@ -38,7 +38,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
     return study(tmp_path / "study", storage=place)
 
 
-def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
+def test_results_are_there_after_reopening(made: Study) -> None:
     for number in range(3):
         trial = made.ask("me")
         assert trial is not None and trial.number == number
@@ -50,11 +50,11 @@ def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
     assert again.count() == {"waiting": 9, "running": 0, "complete": 3, "pruned": 0, "failed": 0}
 
 
-def test_no_more_is_asked_for_than_was_wanted(made: Study) -> None:
+def test_no_more_trials_are_asked_for_than_configured(made: Study) -> None:
     assert [made.ask("me") is not None for _ in range(14)] == [True] * 12 + [False] * 2
 
 
-def test_who_goes_on_or_helps_does_not_propose_the_same_again(made: Study) -> None:
+def test_resuming_or_joining_does_not_repeat_proposals(made: Study) -> None:
     """The sampler has a seed: one that begins anew with it would."""
     first = [made.ask("me") for _ in range(3)]
     helper = Study.open(made.folder.path)
@@ -63,20 +63,20 @@ def test_who_goes_on_or_helps_does_not_propose_the_same_again(made: Study) -> No
     assert len(set(values)) == len(values) == 7
 
 
-def test_telling_twice_changes_nothing(made: Study) -> None:
+def test_reporting_a_result_twice_changes_nothing(made: Study) -> None:
     made.ask("me")
     assert made.tell(0, 1.0)
     assert not made.tell(0, 2.0)
     assert made.trials()[0].values == (1.0,)
 
 
-def test_a_value_that_is_no_number_is_a_failure(made: Study) -> None:
+def test_a_value_that_is_not_a_number_is_a_failure(made: Study) -> None:
     made.ask("me")
     made.tell(0, math.nan)
     assert (made.trials()[0].state, made.trials()[0].reason) == ("failed", "its objective is nan")
 
 
-def test_reports_are_kept_once(made: Study) -> None:
+def test_reports_are_stored_once(made: Study) -> None:
     made.ask("me")
     for value in (3.0, 4.0):
         assert not made.report(0, 1, value)
@@ -87,14 +87,14 @@ def test_reports_are_kept_once(made: Study) -> None:
         made.report(0, 2, 1.0)
 
 
-def test_trials_of_a_dead_owner_change_hands_once(made: Study) -> None:
+def test_trials_of_a_dead_process_are_taken_over_once(made: Study) -> None:
     first, second = made.ask("dead"), made.ask("alive")
     assert made.take_over("heir", lambda owner: owner == "alive") == [first]
     assert made.take_over("heir", lambda owner: owner in ("alive", "heir")) == []
     assert second is not None and made.owner(second.number) == "alive"
 
 
-def test_one_whose_asker_was_killed_half_way_is_asked_for_again(made: Study) -> None:
+def test_a_trial_whose_process_was_killed_while_asking_is_completed(made: Study) -> None:
     made._optuna.ask()  # killed here: no value, no owner
     (trial,) = made.take_over("heir", lambda owner: True)
     assert set(trial.values) == {"x", "n"}
@@ -102,7 +102,7 @@ def test_one_whose_asker_was_killed_half_way_is_asked_for_again(made: Study) -> 
     assert made.trials()[0].settings == trial.values
 
 
-def test_from_outside_a_late_trial_goes_to_the_next_who_asks(made: Study) -> None:
+def test_an_expired_external_trial_is_assigned_to_the_next_request(made: Study) -> None:
     first = made.ask("external-1", within=0.01)
     time.sleep(0.02)
     assert made.ask("external-2", within=60) == first
@@ -111,7 +111,7 @@ def test_from_outside_a_late_trial_goes_to_the_next_who_asks(made: Study) -> Non
     made.check_lease(0, "external-2")
 
 
-def test_wrong_numbers_are_told(made: Study) -> None:
+def test_wrong_numbers_are_reported(made: Study) -> None:
     with pytest.raises(RunError, match="no trial 3; it has 0 trials"):
         made.tell(3, 1.0)
     made.ask("me")
@@ -136,7 +136,7 @@ def test_a_grid_ends_with_its_last_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in PRUNERS if each != "none"])
-def test_every_pruner_stops_what_is_hopeless(tmp_path: Path, name: str) -> None:
+def test_every_pruner_stops_bad_trials(tmp_path: Path, name: str) -> None:
     made = study(tmp_path / "study", trials=30, pruner={"name": name, "startup": 3, "reduction": 2, "warmup": 1})
 
     def steps(values: Mapping[str, Any]) -> Iterator[float]:
@@ -177,7 +177,7 @@ def test_one_failure_after_the_other_ends_the_study(tmp_path: Path) -> None:
     assert made.count()["failed"] == 3
 
 
-def test_a_study_goes_on_with_more_trials_and_refuses_another_space(tmp_path: Path) -> None:
+def test_a_study_continues_with_more_trials_and_refuses_another_space(tmp_path: Path) -> None:
     made = study(tmp_path / "study", trials=2)
     config = made.config.model_copy(update={"trials": 5})
     tune(config, tmp_path / "study", function=lambda values: values["x"])
@@ -194,9 +194,7 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
     assert next(iter(made.importances())) == "x"
 
 
-def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_on_a_lost_host_is_replaced_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clew.tuning.heartbeat._INTERVAL", 0.1)
     monkeypatch.setattr("clew.tuning.coordinator._TAKE_OVER_SECONDS", 0.1)
     made = study(tmp_path / "study", trials=2)

@@ -16,11 +16,12 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from clew.core.config import parse_bytes as parse_bytes
 from clew.core.config import parse_seconds as parse_seconds
+from clew.runs.live_view import progress_bar
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -72,17 +73,7 @@ def set_parameters(wrapped: Any, parameters: list[inspect.Parameter]) -> None:
 
 def progress() -> Progress:
     """A progress bar with a count, the time left and a note. It prints nothing outside a terminal."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return progress_bar(console)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:

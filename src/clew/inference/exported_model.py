@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from clew.core.config import Document, validate
 from clew.data.dataset.batch import Batch
+from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError
 from clew.inference.flat_forward import ExportFacts
@@ -174,6 +175,10 @@ class ExportedModelEvents(RawEvents):
     """Raw events that pass through the recipe and the transforms that an exported model names."""
 
     saved: tuple[dict[str, Any], ...] = ()
+    items: ItemGroups | None = None
+
+    def input_items(self) -> ItemGroups | None:
+        return self.items
 
     def fitted_transforms(self) -> list[Transform]:
         return [

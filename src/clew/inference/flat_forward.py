@@ -193,6 +193,8 @@ class ExportFacts(Section):
     """Settings of the recipe."""
     transforms: tuple[dict[str, Any], ...]
     """The transforms with their fitted numbers."""
+    input_items: tuple[tuple[str, ...], ...] | None = None
+    """The columns of raw events that are the same items; see `Manifest.input_items`."""
     inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
     recurrent: bool

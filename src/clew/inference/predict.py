@@ -175,7 +175,8 @@ def _task_of_file(file: Any, request: _Request) -> Make:
     recipe = exported_model.recipe_from_facts(facts) if request.recipe is None else resolve(request.recipe)
     events = None
     if is_raw:
-        events = exported_model.ExportedModelEvents(run, recipe, request.input, True, facts.transforms)
+        saved = facts.transforms, facts.input_items
+        events = exported_model.ExportedModelEvents(run, recipe, request.input, True, *saved)
     samples = request.samples(events, request.data)
     size = inference_batch_size(request.batch_size, TrainConfig(), recipe)
     return lambda work: exported_model.ExportedModelTask(

@@ -12,6 +12,7 @@ from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
 from clew.data.prepare.inputs import input_files, warn_about_input
+from clew.data.readers.items import ItemGroups, share_items
 from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
@@ -125,9 +126,9 @@ class RawEvents:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
-        fitted = self.fitted_transforms()
+        fitted, items = self.fitted_transforms(), self.input_items()
         for location in input_files(self.recipe, self.inputs):
-            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
+            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled, items=items)
 
     def warn(self) -> None:
         """Warn about what the files lack. Called once, before processes start."""
@@ -136,6 +137,10 @@ class RawEvents:
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""
         return stages.no_events_error(self.fitted_transforms())
+
+    def input_items(self) -> ItemGroups | None:
+        """Return the columns that were the same items when the dataset was prepared."""
+        return Manifest.load(self.run.dataset_file).input_items
 
     def fitted_transforms(self) -> list[Transform]:
         """Return the transforms with the numbers that were fitted when the dataset was prepared."""
@@ -161,4 +166,5 @@ class EventsInMemory:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         batches = min(_MAX_BATCHES, max(len(self.table) // (size * ranks * _MIN_UNITS), 1))
-        yield from stages.table_pieces(self.source.recipe, self.source.fitted_transforms(), self.table, size * batches)
+        table = share_items(self.table, self.source.input_items() or ())
+        yield from stages.table_pieces(self.source.recipe, self.source.fitted_transforms(), table, size * batches)

@@ -13,7 +13,7 @@ import numpy as np
 from clew import readers
 from clew.core.config import Section
 from clew.data.expression import Expression
-from clew.data.table import Column, Ragged, Table
+from clew.data.table import Column, Ragged, Table, different_items
 from clew.data.transforms import Compute, MinMax, Select, Standard, Transform
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.metrics import Confusion, Mean, Metric, Ratio, Roc
@@ -250,7 +250,7 @@ def _joined(events: Table, names: Sequence[str], together: str, *, alone: bool =
         if _values(column).ndim > 1:
             raise DataError(f"column '{name}' has more than one number: several {together} must be scalars")
         if isinstance(column, Ragged) and column.offsets is not ragged[0].offsets:
-            raise DataError(f"columns '{names[0]}' and '{name}' do not describe the same items")
+            raise DataError(f"columns {different_items(names[0], ragged[0], name, column)}")
     if not ragged:
         return {together: _single(np.stack([np.asarray(column) for column in columns], axis=1))}
     return {together: _single(ragged[0].share(np.stack([column.values for column in ragged], axis=1)))}

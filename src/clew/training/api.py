@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
+from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
 from clew.training.config import TrainConfig
 from clew.training.launch import TrainingStart, run_training
@@ -46,6 +48,7 @@ def train(
     device: str | None = None,
     precision: Literal["float32", "bf16", "fp16"] | None = None,
     seed: int | None = None,
+    progress: bool | RunView | None = None,
     on_start: Callable[[Run], None] | None = None,
     lease: Lease | None = None,
     **settings: Any,
@@ -75,6 +78,8 @@ def train(
         device: Where to compute: "cpu", "cuda", "cuda:1", "mps". Default: the accelerator of this machine, or the CPU.
         precision: Number format of the forward pass.
         seed: Seed of the initial weights and of the order of the samples.
+        progress: Whether to show the training while it runs: as lines and a bar in a terminal, as HTML in a notebook.
+            Default: if this is a terminal or a notebook. True also prints lines to a file or pipe.
         on_start: Called with the run when its folder exists, before the training starts.
         lease: The lease under which this run was assigned to the process. The run renews it, and stops if asked to.
         **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}` or `replicas=100`
@@ -112,27 +117,27 @@ def train(
     if lr is not None:
         settings["optimizer"] = {**_as_data(settings.get("optimizer", {})), "lr": lr}
     context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
-    if is_model(recipe):
-        recipe, dataset, settings = _from_model(recipe, (dataset, val), settings, context)
-    elif val is not None:
-        raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
-    work = resolve(recipe)  # type: ignore[arg-type]
-    folder, chosen = _settings(work, dataset, config, output, settings)
-    chosen = context.with_workers(chosen)
-    _check_device(chosen.device, context.place.local_rank)
-    _check_loadable(work, chosen.workers)
-    data = Dataset(chosen.dataset)
-    _check_splits(data)
+    with contextlib.closing(_view(progress, context, lease)) as view:
+        if is_model(recipe):
+            recipe, dataset, settings = _from_model(recipe, (dataset, val), settings, context, view)
+        elif val is not None:
+            raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
+        work = resolve(recipe)  # type: ignore[arg-type]
+        folder, chosen = _settings(work, dataset, config, output, settings)
+        chosen = context.with_workers(chosen)
+        _check_device(chosen.device, context.place.local_rank)
+        _check_loadable(work, chosen.workers)
+        data = Dataset(chosen.dataset)
+        _check_splits(data)
 
-    def make() -> Run:
-        path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
-        run = Run.create(path, config=run_settings(work, chosen), environment=capture())
-        write_text(run.dataset_file, (data.path / "manifest.json").read_text())
-        if on_start is not None:
-            on_start(run)
-        return run
+        def make() -> Run:
+            path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
+            run = Run.create(path, config=run_settings(work, chosen), environment=capture())
+            write_text(run.dataset_file, (data.path / "manifest.json").read_text())
+            _announce(run, view, on_start)
+            return run
 
-    return _store(run_training(make, TrainingStart(work, chosen, lease=lease), context), chosen, context)
+        return _store(run_training(make, TrainingStart(work, chosen, lease=lease), context), chosen, context)
 
 
 def resume(
@@ -141,6 +146,7 @@ def resume(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     on_start: Callable[[Run], None] | None = None,
     lease: Lease | None = None,
+    progress: bool | RunView | None = None,
     again: bool = False,
     **settings: Any,
 ) -> Run:
@@ -154,6 +160,7 @@ def resume(
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         on_start: Called with the run before the training continues.
         lease: See `clew.train`.
+        progress: See `clew.train`.
         again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
             have to be copied to a store.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`.
@@ -187,16 +194,31 @@ def resume(
         # under a lease, a process on another host that seems to run it has lost it
         if run.state in (("finished",) if lease is not None else ("running", "finished")):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
-        if on_start is not None:
-            on_start(run)
+        _announce(run, view, on_start)
         return run
 
-    return _store(run_training(reopen, TrainingStart(work, chosen, resume=True, lease=lease), context), chosen, context)
+    with contextlib.closing(_view(progress, context, lease)) as view:
+        start = TrainingStart(work, chosen, resume=True, lease=lease)
+        return _store(run_training(reopen, start, context), chosen, context)
 
 
 def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
     """The settings that are saved with a run, in the form that `clew train --config` reads."""
     return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
+
+
+def _view(progress: bool | RunView | None, context: LaunchContext, lease: Lease | None) -> RunView:
+    """Return what shows the training. Other ranks, and runs that a study watches, show nothing by default."""
+    if isinstance(progress, RunView):
+        return progress
+    is_shown = context.place.rank == 0 and not (progress is None and lease is not None)
+    return view_for_python(progress if is_shown else False)
+
+
+def _announce(run: Run, view: RunView, on_start: Callable[[Run], None] | None) -> None:
+    view.started(run)
+    if on_start is not None:
+        on_start(run)
 
 
 def _as_data(section: Any) -> dict[str, Any]:
@@ -250,22 +272,20 @@ def _store(run: Run, config: TrainConfig, context: LaunchContext) -> Run:
 
 
 def _from_model(
-    model: Any, data: Sequence[Any], settings: dict[str, Any], context: LaunchContext
+    model: Any, data: Sequence[Any], settings: dict[str, Any], context: LaunchContext, view: RunView
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """Make a recipe and a dataset from a model and plain data. Also return the settings that are left for training."""
     train_data, val_data = data
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
     options = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
-    progress = settings.pop("prepared", None)
     if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
     recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)
 
     def make() -> str:
-        dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=progress)
-        if progress is not None:
-            progress.print_result(dataset)
+        dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=view.preparing)
+        view.prepared(dataset)
         return str(dataset.path)
 
     return recipe, Dataset(context.from_rank_zero("dataset", make)), settings

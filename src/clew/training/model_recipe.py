@@ -128,7 +128,10 @@ def _patterns(data: Any) -> list[str]:
 
 def _first_table(data: Any) -> Table:
     """The first events, to read the names of the columns."""
-    return readers.read(expand_patterns(_patterns(data))[0])[0] if _is_files(data) else _to_table(data)
+    if not _is_files(data):
+        return _to_table(data)
+    pieces = readers.read(expand_patterns(_patterns(data))[0])
+    return pieces.with_items(())[0]  # names only: which columns are the same items need not be known
 
 
 def _to_table(data: Any) -> Table:

@@ -53,13 +53,13 @@ def test_fixed_columns_are_tensors_of_their_type(table: Table) -> None:
     assert batch["n"].dtype == torch.uint8
 
 
-def test_only_the_columns_asked_for_become_tensors(table: Table) -> None:
+def test_only_the_requested_columns_become_tensors(table: Table) -> None:
     batch = to_batch(table, ["edge"])
     assert list(batch.columns) == ["edge"]
     assert batch["edge"].tolist() == [[0, 1], [2, 4], [3, 4]]
 
 
-def test_weights_come_along_unasked(table: Table) -> None:
+def test_weights_are_always_included(table: Table) -> None:
     assert to_batch(table).weights is None
     weights = to_batch(table.join({"weight": [1.0, -2.0, 0.5]}), ["e"]).weights
     assert weights is not None

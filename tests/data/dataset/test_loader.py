@@ -97,7 +97,7 @@ def same(one: Table, other: Table) -> None:
 @given(
     st.lists(st.integers(0, 299), min_size=1, max_size=40), st.sampled_from(["compressed", "disk"]), st.integers(1, 50)
 )
-def test_every_store_gives_the_same_samples_in_the_order_asked(
+def test_every_store_gives_the_same_samples_in_the_requested_order(
     data: Dataset, numbers: list[int], keep: SampleStorage, block: int
 ) -> None:
     sample_numbers = np.array(numbers, dtype=np.int64)
@@ -105,7 +105,7 @@ def test_every_store_gives_the_same_samples_in_the_order_asked(
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
+def test_arrays_are_unpacked_into_their_target(alone: bool) -> None:
     rng = np.random.default_rng(1)
     arrays: list[Any] = [
         np.arange(50_000),
@@ -124,7 +124,7 @@ def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_damaged_memory_is_told() -> None:
+def test_damaged_memory_is_reported() -> None:
     values = np.arange(50_000)
     packed = bytearray(blosc2.compress2(values))
     packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
@@ -138,7 +138,7 @@ def test_damaged_memory_is_told() -> None:
         decompression.make_decompressor()(jobs)
 
 
-def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
+def test_compressed_memory_reports_its_ratio_and_speed(data: Dataset) -> None:
     made = store(data, "compressed")
     assert isinstance(made, CompressedSamples)
     made.read(np.arange(300))
@@ -148,7 +148,7 @@ def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
     assert made.facts["read_bytes"] >= raw and made.facts["read_seconds"] > 0
 
 
-def test_compressed_memory_holds_only_what_is_asked_for(data: Dataset) -> None:
+def test_compressed_memory_holds_only_what_is_requested(data: Dataset) -> None:
     part = open_store(data, "train", keep="compressed", columns=["number"], numbers=np.arange(0, 20), block=10)
     assert part.read(np.array([19, 3])).fixed("number").tolist() == [19, 3]
     with pytest.raises(KeyError):
@@ -198,7 +198,7 @@ def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkey
 
 
 @pytest.mark.parametrize("keep", ["memory", "disk"])
-def test_an_epoch_can_be_taken_up_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
+def test_an_epoch_can_be_resumed_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
     sampler = Sampler(300, 16, 1, window=3, streamed=keep != "memory")
     loader = Loader(store(data, keep), sampler, ["number"], CPU)
     whole = [portion.numbers.tolist() for portion in loader.epoch(2)]
@@ -221,7 +221,7 @@ def test_streamed_batches_do_not_depend_on_the_number_of_ranks(
     )
 
 
-def test_a_thread_ahead_ends_when_nobody_wants_more() -> None:
+def test_a_prefetch_thread_ends_with_its_consumer() -> None:
     items = prefetch((number for number in range(10**9)), 2)
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     items.close()

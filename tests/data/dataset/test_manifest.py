@@ -35,7 +35,7 @@ def test_a_split_is_read_with_its_schema(dataset: Dataset) -> None:
     assert table.index_of == {"node_hits": "x", "edge": "node"}
 
 
-def test_only_the_columns_asked_for_are_read(dataset: Dataset) -> None:
+def test_only_the_requested_columns_are_read(dataset: Dataset) -> None:
     table = dataset.read("val", columns=["edge", "node", "label"])
     assert list(table) == ["edge", "node", "label"]
     assert np.array_equal(table.ragged("node").values, dataset.read("val").ragged("node").values)

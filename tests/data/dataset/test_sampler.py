@@ -30,7 +30,7 @@ def test_the_shares_of_all_ranks_make_the_batches_of_one(n: int, size: int, rank
 
 
 @given(counts, sizes, epochs, st.booleans())
-def test_every_sample_comes_once_an_epoch(n: int, size: int, epoch: int, mix: bool) -> None:
+def test_every_sample_comes_once_per_epoch(n: int, size: int, epoch: int, mix: bool) -> None:
     dealt = [sample for batch in batches(Sampler(n, size, shuffle=mix), epoch) for sample in batch]
     assert sorted(dealt) == list(range(n))
 
@@ -74,7 +74,7 @@ lengths_of = st.lists(st.integers(0, 50), min_size=0, max_size=150).map(
 
 
 @given(lengths_of, sizes, some_ranks, epochs, st.none() | st.integers(1, 400))
-def test_buckets_deal_every_sample_once_on_any_number_of_ranks(
+def test_buckets_distribute_every_sample_once_on_any_number_of_ranks(
     lengths: NDArray[np.int64], size: int, ranks: int, epoch: int, budget: int | None
 ) -> None:
     n = len(lengths)
@@ -87,13 +87,15 @@ def test_buckets_deal_every_sample_once_on_any_number_of_ranks(
 
 
 @given(lengths_of, sizes, st.integers(1, 400))
-def test_a_budget_is_kept_by_every_batch_of_more_than_one(lengths: NDArray[np.int64], size: int, budget: int) -> None:
+def test_every_batch_of_more_than_one_sample_stays_within_the_budget(
+    lengths: NDArray[np.int64], size: int, budget: int
+) -> None:
     for batch in Sampler(len(lengths), size, lengths=lengths, budget=budget).batches(0):
         assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
 
 
 @given(counts, sizes, epochs, st.integers(0, 30))
-def test_an_epoch_can_be_taken_up_at_any_batch(n: int, size: int, epoch: int, start: int) -> None:
+def test_an_epoch_can_be_resumed_at_any_batch(n: int, size: int, epoch: int, start: int) -> None:
     sampler = Sampler(n, size, seed=5)
     later = [batch.tolist() for batch in sampler.epoch(epoch, start)]
     assert later == batches(sampler, epoch)[start:]

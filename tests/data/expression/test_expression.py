@@ -68,7 +68,7 @@ FIXED = {
 
 @pytest.mark.parametrize("text", FIXED)
 @given(EVENTS)
-def test_values_an_event_are_those_of_numpy(text: str, events: list[Any]) -> None:
+def test_values_per_event_are_those_of_numpy(text: str, events: list[Any]) -> None:
     made = table(events)
     wide = {n: c.astype(np.int64) if c.dtype == np.int8 else c for n, c in made.items() if isinstance(c, np.ndarray)}
     with np.errstate(all="ignore"):
@@ -200,7 +200,7 @@ def test_it_travels_between_processes() -> None:
         ("+".join(["pt"] * 20_000), "nested too deeply"),
     ],
 )
-def test_what_is_no_expression_is_one_line(text: str, complaint: str) -> None:
+def test_invalid_expressions_are_reported_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Expression(text)
     assert complaint in str(caught.value)
@@ -220,7 +220,7 @@ def test_what_is_no_expression_is_one_line(text: str, complaint: str) -> None:
         ("~flag", "~ takes a condition"),
     ],
 )
-def test_what_does_not_fit_the_columns_is_one_line(text: str, complaint: str) -> None:
+def test_expressions_that_do_not_fit_the_columns_are_reported_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Expression(text).evaluate(SAMPLE)
     assert complaint in str(caught.value)

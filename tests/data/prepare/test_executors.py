@@ -47,7 +47,7 @@ def test_every_executor_gives_the_same_bytes(
     assert fingerprint(made.path) == expected
 
 
-def test_an_executor_of_ones_own(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
     assert fingerprint(made.path) == expected
@@ -116,7 +116,7 @@ def _kill_a_worker(pid: int, rng: random.Random) -> int:
 
 
 @pytest.mark.timeout(120)
-def test_the_whole_command_killed_again_and_again_goes_on_where_it_was(
+def test_the_whole_command_killed_again_and_again_continues_where_it_was(
     numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     log = tmp_path / "log"
@@ -170,7 +170,7 @@ def test_two_commands_at_once_share_the_work(numbers: Path, cache: Path, tmp_pat
     assert len(worked) < 1.1 * len(set(worked)), "a piece may be done twice where both begin it at one moment"
 
 
-def test_a_claim_dies_with_its_holder(tmp_path: Path) -> None:
+def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     cache = StageCache(tmp_path)
     code = f"""
 import sys, time
@@ -192,7 +192,7 @@ with StageCache(Path({str(tmp_path)!r})).claim("abcd"):
         pass
 
 
-def test_ctrl_c_leaves_a_state_that_goes_on(
+def test_ctrl_c_leaves_a_state_that_can_be_resumed(
     numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     def stop(state: object) -> None:

@@ -131,7 +131,7 @@ def test_the_split_of_an_event_does_not_depend_on_the_chunk(first: int, second: 
 
 
 @pytest.mark.parametrize("sha", ["ab12", "ab13", "0" * 64])
-def test_shares_are_as_asked(sha: str) -> None:
+def test_shares_are_as_configured(sha: str) -> None:
     count = 100_000
     counts = np.bincount(split_of(InputSource("x", 1, sha), 0, count, SPLIT, seed=0), minlength=3)
     for got, share in zip(counts, SPLIT.values(), strict=True):
@@ -150,7 +150,7 @@ def test_another_seed_or_another_file_is_another_split() -> None:
     assert np.array_equal(first, split_of(InputSource("other.txt", 9, "ab12"), 0, 1000, SPLIT, seed=0))
 
 
-def test_a_list_names_patterns_a_line_each(tmp_path: Path) -> None:
+def test_a_list_names_patterns_one_per_line(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.csv"):
         (tmp_path / name).write_text("1\n")
     (tmp_path / "files").write_text(f"# what to read\n{tmp_path}/*.txt\n\n{tmp_path}/c.csv\n{tmp_path}/a.txt\n")

@@ -80,7 +80,7 @@ def _parts(folder: Path, recipe: str = RECIPE, helper: str = HELPER) -> dict[str
         ("other: float = 1.0", "other: float = 2.0"),
     ],
 )
-def test_what_does_not_matter_does_not_count(tmp_path: Path, old: str, new: str) -> None:
+def test_irrelevant_changes_do_not_count(tmp_path: Path, old: str, new: str) -> None:
     assert old in RECIPE
     assert _without_helper(_parts(tmp_path)) == _without_helper(_parts(tmp_path, RECIPE.replace(old, new)))
 
@@ -100,7 +100,7 @@ def test_logic_constants_and_called_methods_count(tmp_path: Path, old: str, new:
     assert changed == [f"code of {named} changed"]
 
 
-def test_a_function_of_a_module_beside_the_recipe_counts(tmp_path: Path) -> None:
+def test_a_function_of_a_module_in_the_folder_of_the_recipe_counts(tmp_path: Path) -> None:
     before, after = _parts(tmp_path), _parts(tmp_path, helper=HELPER.replace("return events", "return events[:1]"))
     assert before["code"]["used"] != after["code"]["used"]  # type: ignore[index]
     assert "never" not in before["code"]  # type: ignore[operator]
@@ -125,7 +125,7 @@ def test_the_functions_that_a_transform_and_a_reader_use_count(tmp_path: Path) -
     recipe = find(str(tmp_path / "mine.py"))()
     parts = stage_parts(recipe, [MinMax(columns=("x",))], [ParquetReader()])
     assert "clew.data.transforms.scale:_values" in parts["transforms"]["code"]
-    assert "clew.data.readers.parquet:_item_sets" in parts["read"]["readers_code"]
+    assert "clew.data.readers.parquet:_is_list" in parts["read"]["readers_code"]
 
 
 def test_a_key_does_not_depend_on_the_order_of_names() -> None:

@@ -55,7 +55,7 @@ def test_every_event_is_in_exactly_one_split(events: Path, tmp_path: Path) -> No
     assert sum(map(Counter.total, prepared)) == EVENTS
 
 
-def test_the_splits_have_about_the_shares_asked_for(events: Path, tmp_path: Path) -> None:
+def test_the_splits_have_about_the_requested_shares(events: Path, tmp_path: Path) -> None:
     shares = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0}
     made = prepare(tmp_path / "dataset", events, split=shares)
     for name, share in shares.items():
@@ -78,7 +78,7 @@ def test_names_order_and_times_of_inputs_do_not_matter(events: Path, dataset: Da
     assert {item.name for item in made.manifest.inputs} == {"a.txt", "b.txt"}
 
 
-def test_a_split_is_cut_into_shards_of_the_size_asked_for(events: Path, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_split_is_cut_into_shards_of_the_requested_size(events: Path, dataset: Dataset, tmp_path: Path) -> None:
     made = prepare(tmp_path / "dataset", events, shard_mb=0.2)
     shards = made.manifest.splits["train"]
     assert len(shards) > 2
@@ -129,7 +129,7 @@ def test_another_dataset_is_not_overwritten(small_file: Path, tmp_path: Path) ->
     assert content(made) == before
 
 
-def test_another_dataset_is_replaced_when_asked(small_file: Path, tmp_path: Path) -> None:
+def test_another_dataset_is_replaced_if_requested(small_file: Path, tmp_path: Path) -> None:
     old = prepare(tmp_path / "dataset", small_file).manifest.key
     new = prepare(tmp_path / "dataset", small_file, seed=1, replace=True)
     assert new.manifest.key != old
@@ -168,7 +168,7 @@ def test_a_failure_names_the_file_and_leaves_nothing_behind(small_file: Path, tm
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_progress_is_told_of_files_and_events(events: Path, tmp_path: Path) -> None:
+def test_progress_counts_files_and_events(events: Path, tmp_path: Path) -> None:
     states: list[PrepareProgress] = []
     prepare(tmp_path / "dataset", events, progress=states.append)
     assert [(state.done, state.total) for state in states] == [(1, 2), (2, 2)]
@@ -198,7 +198,7 @@ class Dropping(Recipe):
         return events.slice(1)
 
 
-def test_a_recipe_must_give_a_sample_an_event(tmp_path: Path) -> None:
+def test_a_recipe_must_give_one_sample_per_event(tmp_path: Path) -> None:
     Table({"a": [1.0, 2.0, 3.0]}).save(tmp_path / "events.h5")
     with pytest.raises(RecipeError, match=r"Dropping\.prepare returned 2 samples for 3 events"):
         clew.prepare(Dropping, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "dataset"), workers=1)

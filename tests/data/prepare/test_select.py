@@ -53,14 +53,14 @@ def _values(dataset: Dataset, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("by", ["event", "file", "run"])
-def test_a_file_without_a_passing_event_is_fine(low: Path, high: Path, tmp_path: Path, by: str) -> None:
+def test_a_file_without_a_passing_event_is_accepted(low: Path, high: Path, tmp_path: Path, by: str) -> None:
     made = _prepare(tmp_path / "d", low, high, where="pt >= 30 && sum(hit) > 0", split_by=by)
     assert _values(made, "pt") == list(range(30, 60))
     assert {item.name: item.events for item in made.manifest.inputs} == {"low.h5": 0, "high.h5": 30}
     made.verify()
 
 
-def test_pieces_without_a_passing_event_are_fine_whoever_is_first(low: Path, high: Path, tmp_path: Path) -> None:
+def test_pieces_without_a_passing_event_are_accepted_in_any_order(low: Path, high: Path, tmp_path: Path) -> None:
     for number, where in enumerate(["pt < 3", "pt >= 57"]):
         made = _prepare(tmp_path / str(number), low, high, where=where, split={"all": 1.0})
         assert made.splits == {"all": 3}
@@ -74,7 +74,7 @@ def test_no_passing_event_at_all_names_the_cut(low: Path, high: Path, tmp_path: 
     assert not (tmp_path / "d").exists()
 
 
-def test_no_passing_event_is_told_before_a_fit_complains(low: Path, tmp_path: Path) -> None:
+def test_no_passing_event_is_reported_before_a_fit_complains(low: Path, tmp_path: Path) -> None:
     cuts = [Select(where="pt < 0"), Standard(columns=("pt",))]
     with pytest.raises(DataError, match="no event passes select 'pt > 2' and select 'pt < 0'"):
         _prepare(tmp_path / "d", low, where="pt > 2", more=cuts)

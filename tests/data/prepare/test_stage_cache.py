@@ -36,9 +36,7 @@ def _missing(explanation: Explanation) -> dict[str, int]:
     return {stage: total - cached for stage, (cached, total) in explanation.stages.items()}
 
 
-def test_a_rewritten_file_is_read_again_even_with_its_size_and_date_kept(
-    numbers: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_a_rewritten_file_of_the_same_size_and_date_is_read_again(numbers: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(slow(seconds=0), numbers, tmp_path / "first")
     stat_before = numbers.stat()
     numbers.write_text(numbers.read_text().replace("7 7.0", "7 9.0"))
@@ -114,7 +112,7 @@ def test_a_changed_line_in_a_file_recomputes_its_pieces_only(events: Path, cache
     assert any(changed.name in line for line in explanation.reasons["inputs"])
 
 
-def test_results_stream_to_disk_while_the_work_goes_on(numbers: Path, cache: Path, tmp_path: Path) -> None:
+def test_results_are_written_to_disk_during_the_work(numbers: Path, cache: Path, tmp_path: Path) -> None:
     cached_files = []
     clew.prepare(
         slow(seconds=0),
@@ -134,7 +132,7 @@ def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_pat
     assert fingerprint(first.path) == fingerprint(second.path)
 
 
-def test_only_the_kept_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
+def test_only_the_configured_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
     clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, keep=["read"])
     assert list(cache.glob("read/*/*.h5"))
     assert not list(cache.glob("prepare/*/*.h5"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clew.data.table import Ragged, Table
-from tests.data.table import assert_same
+from clew.testing import assert_same_table
 
 from . import lists, problem, public, whole
 
@@ -50,7 +50,7 @@ def test_datasets_are_chosen_by_path(plain: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "held"), [("name", "strings"), ("code", "strings"), ("version", "a single value"), ("deep", "")]
 )
-def test_what_is_no_column_of_numbers_cannot_be_chosen(plain: Path, name: str, held: str) -> None:
+def test_only_columns_of_numbers_can_be_chosen(plain: Path, name: str, held: str) -> None:
     message = problem(plain, columns=[name])
     assert (
         message == f"dataset '{name}' holds {held}, not a column of numbers" if held else "no dataset 'deep'" in message
@@ -79,19 +79,19 @@ def test_datasets_of_the_same_name_are_called_by_their_path(tmp_path: Path) -> N
 
 def test_a_clew_table_comes_back_with_units_and_sharing(tmp_path: Path) -> None:
     table().save(tmp_path / "t.h5")
-    assert_same(whole(tmp_path / "t.h5", chunk=2), table())
-    assert_same(whole(tmp_path / "t.h5", columns=["y", "x"], units={"y": "cm"}).pick("x"), table().pick("x"))
+    assert_same_table(whole(tmp_path / "t.h5", chunk=2), table())
+    assert_same_table(whole(tmp_path / "t.h5", columns=["y", "x"], units={"y": "cm"}).pick("x"), table().pick("x"))
     assert problem(tmp_path / "t.h5", columns=["z"]).startswith("no column 'z'")
 
 
 @pytest.mark.parametrize("chosen", [[], ["name"]])
-def test_a_file_without_numbers_is_told(tmp_path: Path, chosen: list[str]) -> None:
+def test_a_file_without_numbers_is_reported(tmp_path: Path, chosen: list[str]) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["name"] = ["a"]
     assert "of numbers" in problem(tmp_path / "a.h5", columns=chosen)
 
 
-def test_a_table_without_events_is_told(tmp_path: Path) -> None:
+def test_a_table_without_events_is_reported(tmp_path: Path) -> None:
     table().slice(0, 0).save(tmp_path / "t.h5")
     assert problem(tmp_path / "t.h5") == "no events in it"
 

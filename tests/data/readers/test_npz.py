@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clew import readers
-from tests.data.table import sharing
+from clew.testing import columns_sharing_offsets
 
 from . import lists, problem, public, whole
 
@@ -37,11 +37,11 @@ def test_offsets_of_the_same_name_are_found(write: Any) -> None:
     assert (list(table), lists(table["x"])) == (["x", "run"], [[1.5, 2.5], [], [3.5]])
 
 
-def test_offsets_are_told_by_name_and_shared(write: Any) -> None:
+def test_offsets_named_in_the_settings_are_shared(write: Any) -> None:
     path = write(x=[1, 2, 3], y=[4, 5, 6], at=np.array([0, 2, 3], dtype="u4"), run=[1, 2])
     table = whole(path, offsets={"x": "at", "y": "at"})
     assert (list(table), lists(table["y"])) == (["x", "y", "run"], [[4, 5], [6]])
-    assert sharing(table) == {frozenset({"x", "y"})}
+    assert columns_sharing_offsets(table) == {frozenset({"x", "y"})}
 
 
 def test_columns_are_chosen(write: Any) -> None:
@@ -60,7 +60,7 @@ def test_columns_are_chosen(write: Any) -> None:
         ([0.0, 3.0], "offsets must be a 1-D integer array of events + 1, got float64 (2,)"),
     ],
 )
-def test_offsets_that_do_not_fit_are_told(write: Any, offsets: list[float], message: str) -> None:
+def test_offsets_that_do_not_fit_are_reported(write: Any, offsets: list[float], message: str) -> None:
     assert problem(write(x=[1, 2, 3], x_offsets=offsets)) == f"array 'x' with 'x_offsets': {message}"
 
 
@@ -70,13 +70,13 @@ def test_objects_are_never_unpickled(write: Any) -> None:
     assert list(whole(path, columns=["x"])) == ["x"]
 
 
-def test_words_and_single_values_are_refused_by_name(write: Any) -> None:
+def test_strings_and_single_values_are_refused_by_name(write: Any) -> None:
     assert problem(write(x=[1, 2], word=["a", "b"])).startswith("'word' holds <U1, not numbers")
     assert problem(write(x=[1, 2], one=3)) == "column 'one' is a single value; a column has one value per event"
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 and so on", b"some text\n"])
-def test_what_is_no_archive_is_told(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_reported(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npz").write_bytes(data)
     assert problem(tmp_path / "a.npz").startswith("not a readable npz archive")
 
@@ -92,5 +92,5 @@ def test_the_public_graphs_are_read_with_their_offsets() -> None:
     offsets = {"valid_x": "valid_node_off", **dict.fromkeys(("valid_src", "valid_dst", "valid_y"), "valid_edge_off")}
     table = readers.read(str(path), columns=[*offsets, "valid_event"], offsets=offsets)[0]
     assert (len(table), len(table.ragged("valid_x").values), len(table.ragged("valid_y").values)) == (200, 69692, 98579)
-    assert sharing(table) == {frozenset({"valid_x"}), frozenset({"valid_src", "valid_dst", "valid_y"})}
+    assert columns_sharing_offsets(table) == {frozenset({"valid_x"}), frozenset({"valid_src", "valid_dst", "valid_y"})}
     assert (table.ragged("valid_src").values < table.ragged("valid_x").lengths[table.ragged("valid_src").events]).all()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clew import readers
-from tests.data.table import sharing
+from clew.testing import columns_sharing_offsets
 
 from . import lists, problem, public, whole
 
@@ -59,7 +59,7 @@ def test_lists_of_arrays_keep_their_dimensions(write: Any) -> None:
     assert table.fixed("grid").shape == (3, 2, 2) and table.schema["points"].shape == (2,)
 
 
-def test_an_empty_entry_in_an_array_of_a_list_is_told(write: Any) -> None:
+def test_an_empty_entry_in_an_array_of_a_list_is_reported(write: Any) -> None:
     path = write({"points": pa.array([[], [[1, 2], [3, None]]], pa.list_(pa.list_(pa.float32(), 2)))})
     assert problem(path) == "column 'points' has 1 empty entries in its lists, first in event 1"
 
@@ -81,7 +81,7 @@ def test_a_piece_inside_a_large_row_group_is_found(write: Any) -> None:
     assert lists(part["v"])[-1] == [22_499] * 2
 
 
-def test_what_a_table_cannot_hold_is_left_out_or_refused_by_name(write: Any) -> None:
+def test_unsupported_columns_are_left_out_or_refused_by_name(write: Any) -> None:
     path = write(
         {
             "n": [1, 2],
@@ -128,10 +128,10 @@ def test_lists_of_the_same_items_share_their_offsets(write: Any) -> None:
     path = write({"a": same, "b": same, "c": other})
     for chunk in (2, 100):
         parts = readers.read(str(path), chunk=chunk)
-        assert all(sharing(part) == {frozenset({"a", "b"}), frozenset({"c"})} for part in parts)
+        assert all(columns_sharing_offsets(part) == {frozenset({"a", "b"}), frozenset({"c"})} for part in parts)
 
 
-def test_a_file_without_numbers_or_events_is_told(write: Any) -> None:
+def test_a_file_without_numbers_or_events_is_reported(write: Any) -> None:
     assert problem(write({"word": ["a"]})) == "no column of numbers in it"
     assert problem(write({"n": pa.array([], pa.int64())})) == "no events in it"
 
@@ -143,4 +143,4 @@ def test_the_public_jets_are_read() -> None:
     reference = pq.read_table(path)
     assert table.fixed("jet_pt").tolist() == reference["jet_pt"].to_pylist()
     assert lists(table["part_px"]) == reference["part_px"].to_pylist()
-    assert {len(names) for names in sharing(whole(path))} == {10, 11, 16}
+    assert {len(names) for names in columns_sharing_offsets(whole(path))} == {10, 11, 16}

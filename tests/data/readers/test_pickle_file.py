@@ -152,7 +152,7 @@ def test_a_few_bytes_cannot_take_all_memory(tmp_path: Path) -> None:
     assert problem(tmp_path / "a.pkl").startswith("not a dict of columns")
 
 
-def test_what_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_truncated_pickle_is_reported(tmp_path: Path) -> None:
     whole_file = bz2.compress(pickle.dumps({"X": EVENTS}))
     (tmp_path / "a.pkl.bz2").write_bytes(whole_file[:-9])
     assert problem(tmp_path / "a.pkl.bz2").startswith("damaged, or cut short")

@@ -56,7 +56,7 @@ def test_an_entry_point_adds_a_reader_by_name_and_by_ending() -> None:
         readers.kind_of("a.letters")
 
 
-def test_a_reader_that_does_not_load_is_told(points: Path) -> None:
+def test_a_reader_that_does_not_load_is_reported(points: Path) -> None:
     points.write_text("[clew.readers]\nlost = clew_words:Lost\nodd = clew_words:Unfinished\n")
     with pytest.raises(ConfigError, match=r"reader 'lost' \(clew_words:Lost\) cannot be loaded: .*Lost"):
         readers.find("lost")
@@ -84,12 +84,12 @@ def test_a_third_party_cannot_replace_a_shipped_reader(points: Path) -> None:
         ("event000000001-truth.csv", "text"),
     ],
 )
-def test_the_name_says_who_reads_a_file(location: str, kind: str) -> None:
+def test_the_name_of_a_file_selects_its_reader(location: str, kind: str) -> None:
     assert readers.kind_of(location) == kind
 
 
 @pytest.mark.parametrize("name", ["data", "data.xls", "archive.tar.gz", ".txt/data"])
-def test_a_name_nobody_knows_is_told(name: str) -> None:
+def test_a_name_without_a_reader_is_reported(name: str) -> None:
     with pytest.raises(DataError, match=r"no reader accepts files with this name; the known endings are .*\.txt, .*"):
         readers.read(name)
 
@@ -115,7 +115,7 @@ def test_an_unknown_reader_has_a_nearest() -> None:
         readers.read("a.txt", kind="parket")
 
 
-def test_a_setting_that_is_unknown_or_out_of_range_is_told() -> None:
+def test_a_setting_that_is_unknown_or_out_of_range_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"the text reader: unknown key 'chunk'; did you mean 'chunk_mb'\?"):
         readers.read("a.txt", chunk=1)
     with pytest.raises(ConfigError, match=r"the root reader: chunk: input should be greater than .* \(given: 0\)"):

@@ -163,7 +163,7 @@ def test_fields_between_commas_are_taken_whole(write: Any, line: str, message: s
     assert problem(write(f"event,x,station\n0,1,2\n{line}\n")).startswith(f"line 3: {message}")
 
 
-def test_a_decimal_comma_is_told(write: Any) -> None:
+def test_a_decimal_comma_is_reported(write: Any) -> None:
     assert problem(write("event;x;station\n1;2,5;3\n")) == "line 2: x is '2,5', not a number"
 
 
@@ -180,12 +180,12 @@ def test_the_event_column_must_be_there(write: Any) -> None:
     assert list(whole(write("x evt\n1.5 2\n"), event="evt")) == ["evt", "x"]
 
 
-def test_a_unit_of_no_column_is_told(write: Any) -> None:
+def test_a_unit_of_no_column_is_reported(write: Any) -> None:
     assert problem(write("event xy\n1 2\n"), units={"xyz": "mm"}) == "no column 'xyz'; did you mean 'xy'?"
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x00" * 999, "1 2 3\n".encode("utf-16")])
-def test_binary_files_are_refused_in_a_few_words(write: Any, data: bytes) -> None:
+def test_binary_files_are_refused_with_a_short_message(write: Any, data: bytes) -> None:
     assert len(problem(write(data), columns=NAMES)) < 200
 
 
@@ -204,5 +204,5 @@ def test_a_line_may_be_an_event(write: Any, size: float) -> None:
     assert table.fixed("odd").dtype == np.int64 and len(table) == 40
 
 
-def test_a_wrong_line_among_events_of_a_line_is_told(write: Any) -> None:
+def test_a_wrong_line_is_reported_where_one_line_is_one_event(write: Any) -> None:
     assert problem(write("a,b\n1,2\n3\n"), event="") == "line 3: 1 columns, expected 2: a b"

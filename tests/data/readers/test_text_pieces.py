@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew import readers
 from clew.data.table import Ragged, Table, concat
-from tests.data.table import assert_same
+from clew.testing import assert_same_table
 
 NAMES = ("event", "x", "station")
 DELIMITERS = ("\t", " ", "   ", " \t", ",", ", ", " ; ")
@@ -65,7 +65,7 @@ def test_pieces_of_any_size_hold_every_event_once(
     path.write_bytes(file.text.encode())
     parts = readers.read(str(path), columns=NAMES, chunk_mb=size / 1e6)
     assert len(parts) == -(-len(file.text) // size)
-    assert_same(concat(list(parts)), expected(file.events))
+    assert_same_table(concat(list(parts)), expected(file.events))
 
 
 @MANY
@@ -89,7 +89,7 @@ def test_an_event_much_longer_than_a_piece_stays_whole(tmp_path: Path, size: int
     assert [len(event) for part in parts for event in part.ragged("x")] == [1, 300, 1]
 
 
-def test_a_piece_without_an_event_of_its_own_is_an_empty_table_of_the_same_columns(tmp_path: Path) -> None:
+def test_a_piece_in_which_no_event_starts_is_an_empty_table_with_the_same_columns(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("2 0.5 1\n" * 9)
     first, *rest = readers.read(str(tmp_path / "long.txt"), columns=NAMES, chunk_mb=2e-5)
     assert [len(part) for part in rest] == [0, 0, 0]

@@ -103,7 +103,7 @@ def test_truth_is_found_in_folders_of_any_name(hits: Path, folder: str) -> None:
     assert TrackMLReader().companion_files(str(inner / hits.name)) == [str(inner / "event000001000-truth.csv")]
 
 
-def test_what_is_wrong_is_told_with_its_place(hits: Path) -> None:
+def test_mistakes_are_reported_with_their_place(hits: Path) -> None:
     hits.write_text(HITS.replace("-1502.5", "word"))
     assert "column #3" in problem(hits) and "'word'" in problem(hits)
     hits.write_text(HITS.replace("layer_id", "layer"))

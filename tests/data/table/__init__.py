@@ -1,4 +1,4 @@
-"""Random tables for the tests of this folder, and what two tables must have in common to be the same."""
+"""Random tables for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -74,27 +74,3 @@ def _values(spec: Spec, rows: int) -> st.SearchStrategy[Any]:
     finite: Any = {"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else {}
     elements: st.SearchStrategy[Any] = hnp.from_dtype(dtype, **finite)
     return hnp.arrays(dtype, (rows, *spec.inner), elements=elements)
-
-
-def assert_same(left: Table, right: Table) -> None:
-    """Equal names, types, units, pointers, values, and the same columns sharing their offsets."""
-    assert list(left) == list(right)
-    assert left.schema == right.schema
-    assert len(left) == len(right)
-    assert sharing(left) == sharing(right)
-    for name in left:
-        left_column, right_column = left[name], right[name]
-        if isinstance(left_column, Ragged) and isinstance(right_column, Ragged):
-            np.testing.assert_array_equal(left_column.offsets, right_column.offsets)
-            np.testing.assert_array_equal(left_column.values, right_column.values)
-        else:
-            np.testing.assert_array_equal(np.asarray(left_column), np.asarray(right_column))
-
-
-def sharing(table: Table) -> set[frozenset[str]]:
-    """The sets of columns that hold one and the same offsets array."""
-    groups: dict[int, list[str]] = {}
-    for name, column in table.items():
-        if isinstance(column, Ragged):
-            groups.setdefault(id(column.offsets), []).append(name)
-    return {frozenset(names) for names in groups.values()}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from clew.data.table import Ragged, Table, concat
 from clew.errors import DataError
+from clew.testing import assert_same_table, columns_sharing_offsets
 
-from . import MANY, assert_same, families, sharing, tables, tables_and_windows, tables_with_items
+from . import MANY, families, tables, tables_and_windows, tables_with_items
 
 
 def awkward_twin(table: Table) -> Any:
@@ -107,7 +108,9 @@ def test_a_table_comes_back_from_awkward_unchanged(table: Table) -> None:
     for array in (table.to_awkward(), awkward_twin(table)):
         back = Table.from_awkward(array)
         assert_equal(back, awkward_twin(table))
-        assert all(any(group <= wider for wider in sharing(back)) for group in sharing(table))
+        assert all(
+            any(group <= wider for wider in columns_sharing_offsets(back)) for group in columns_sharing_offsets(table)
+        )
 
 
 @MANY
@@ -161,4 +164,4 @@ def test_regular_and_option_types_without_gaps_become_plain_columns() -> None:
     full = ak.Array([1, None, 3])[[0, 2]]
     table = Table.from_awkward(ak.zip({"v": vector, "p": pairs, "full": full}, depth_limit=1))
     expected: dict[str, Any] = {"v": [[1, 2], [3, 4]], "p": Ragged([[1, 2]], [0, 1, 1]), "full": [1, 3]}
-    assert_same(table, Table(expected))
+    assert_same_table(table, Table(expected))

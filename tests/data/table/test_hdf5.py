@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from clew.core.files import sha256
 from clew.data.table import Ragged, Table, hdf5
 from clew.errors import DataError
+from clew.testing import assert_same_table, columns_sharing_offsets
 
-from . import MANY, assert_same, sharing, tables, tables_and_windows
+from . import MANY, tables, tables_and_windows
 
 
 def memory() -> Any:
@@ -33,7 +34,7 @@ def events() -> Table:
 def test_what_is_written_is_read(table: Table) -> None:
     with memory() as file:
         hdf5.write(table, file)
-        assert_same(hdf5.read(file), table)
+        assert_same_table(hdf5.read(file), table)
 
 
 @MANY
@@ -43,29 +44,29 @@ def test_a_partial_read_is_a_slice_of_some_columns(cut: tuple[Table, int, int | 
     names = data.draw(st.lists(st.sampled_from(list(table)), min_size=1, unique=True))
     with memory() as file:
         hdf5.write(table, file)
-        assert_same(hdf5.read(file, start=start, stop=stop, columns=names), table.slice(start, stop).pick(*names))
+        assert_same_table(hdf5.read(file, start=start, stop=stop, columns=names), table.slice(start, stop).pick(*names))
 
 
 def test_a_file_keeps_units_pointers_and_sharing(tmp_path: Path) -> None:
     events().save(tmp_path / "deep" / "events.h5")
     back = Table.load(tmp_path / "deep" / "events.h5")
-    assert_same(back, events())
+    assert_same_table(back, events())
     assert (back.units, back.index_of) == ({"x": "mm"}, {"edge": "x"})
-    assert sharing(back) == {frozenset({"x", "y"}), frozenset({"edge"})}
+    assert columns_sharing_offsets(back) == {frozenset({"x", "y"}), frozenset({"edge"})}
 
 
 def test_a_file_is_read_in_part(tmp_path: Path) -> None:
     events().save(tmp_path / "events.h5")
     for start, stop in ((0, 1), (1, 2), (1, 3), (2, 3), (2, 2)):
         part = hdf5.load(tmp_path / "events.h5", start=start, stop=stop, columns=["y", "run"])
-        assert_same(part, events().slice(start, stop).pick("y", "run"))
-    assert_same(Table.load(tmp_path / "events.h5", columns=["x"]), events().pick("x"))
+        assert_same_table(part, events().slice(start, stop).pick("y", "run"))
+    assert_same_table(Table.load(tmp_path / "events.h5", columns=["x"]), events().pick("x"))
 
 
 def test_a_pointer_follows_its_items_when_the_column_it_names_is_not_read(tmp_path: Path) -> None:
     events().save(tmp_path / "events.h5")
     for names in (["edge", "y"], ["edge"]):
-        assert_same(Table.load(tmp_path / "events.h5", columns=names), events().pick(*names))
+        assert_same_table(Table.load(tmp_path / "events.h5", columns=names), events().pick(*names))
 
 
 def test_the_bytes_depend_on_the_table_alone(tmp_path: Path) -> None:
@@ -127,5 +128,5 @@ def test_a_failed_save_leaves_the_old_file_alone(tmp_path: Path) -> None:
     events().save(path)
     with pytest.raises(TypeError):
         Table({"x": np.array([object()])}).save(path)
-    assert_same(Table.load(path), events())
+    assert_same_table(Table.load(path), events())
     assert [item.name for item in tmp_path.iterdir()] == ["events.h5"]

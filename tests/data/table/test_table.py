@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from clew.data.table import Field, Ragged, Table, concat
 from clew.errors import DataError
+from clew.testing import assert_same_table, columns_sharing_offsets
 
-from . import MANY, assert_same, families, sharing, tables, tables_and_windows, tables_with_items
+from . import MANY, families, tables, tables_and_windows, tables_with_items
 
 
 def graph() -> Table:
@@ -65,14 +66,14 @@ def test_fixed_and_ragged_refuse_the_other_kind() -> None:
         graph().ragged("run")
 
 
-def test_schema_tells_type_shape_unit_and_pointer() -> None:
+def test_the_schema_has_type_shape_unit_and_pointer() -> None:
     table = graph().join({"p": np.zeros((2, 3), "f4")}, units={"p": "GeV"})
     assert table.schema["p"] == Field("<f4", (3,), unit="GeV")
     assert table.schema["edge"] == Field("<i8", (2,), ragged=True, index_of="node")
     assert repr(table.pick("p", "edge")) == "Table(2 events; p: float32[3], edge: ragged int64[2])"
 
 
-def test_weights_are_ones_unless_given_and_may_be_negative() -> None:
+def test_weights_are_ones_by_default_and_may_be_negative() -> None:
     assert graph().weights.tolist() == [1.0, 1.0]
     weighted = graph().join({"weight": np.array([-1, 2], dtype=np.int32)})
     assert weighted.weights.tolist() == [-1.0, 2.0]
@@ -96,7 +97,7 @@ def test_nan_policy_drop_removes_whole_events_and_allow_passes() -> None:
     clean = table.check("drop")
     assert clean.fixed("run").tolist() == [0, 2]
     assert lists(clean, "y") == [[1], []]
-    assert sharing(clean) == {frozenset({"x", "y"})}
+    assert columns_sharing_offsets(clean) == {frozenset({"x", "y"})}
     assert table.check("allow") is table
 
 
@@ -109,12 +110,12 @@ def test_a_finite_table_passes_every_policy_untouched() -> None:
 @MANY
 @given(tables(), st.data())
 def test_columns_that_share_offsets_share_them_after_every_operation(table: Table, data: st.DataObject) -> None:
-    before = sharing(table)
+    before = columns_sharing_offsets(table)
     events = data.draw(drawn_events(table))
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(table), max_size=len(table))), dtype=bool)
     results = [table.take(events), table.filter(mask), table.slice(1, -1), concat([table, table.slice(0, 2)])]
     results += [table.pick(*reversed(list(table))), table.join({"new": np.zeros(len(table))})]
-    assert [sharing(result) for result in results] == [before] * len(results)
+    assert [columns_sharing_offsets(result) for result in results] == [before] * len(results)
 
 
 @MANY
@@ -144,7 +145,7 @@ def test_slices_are_views(cut: tuple[Table, int, int | None]) -> None:
 def test_cutting_a_table_and_joining_the_pieces_changes_nothing(table: Table, cuts: list[int]) -> None:
     edges = sorted([0, *(min(cut, len(table)) for cut in cuts), len(table)])
     pieces = [table.slice(a, b) for a, b in itertools.pairwise(edges)]
-    assert_same(concat(pieces), table)
+    assert_same_table(concat(pieces), table)
 
 
 @MANY
@@ -152,7 +153,7 @@ def test_cutting_a_table_and_joining_the_pieces_changes_nothing(table: Table, cu
 def test_concat_has_the_events_of_all_in_order(family: list[Table]) -> None:
     whole, start = concat(family), 0
     for table in family:
-        assert_same(whole.slice(start, start + len(table)), table)
+        assert_same_table(whole.slice(start, start + len(table)), table)
         start += len(table)
     assert len(whole) == start
 
@@ -161,8 +162,8 @@ def test_concat_has_the_events_of_all_in_order(family: list[Table]) -> None:
 @given(tables())
 def test_pick_drop_and_join_are_exact(table: Table) -> None:
     first, *rest = list(table)
-    assert_same(table.pick(*rest), table.drop(first))
-    assert_same(table.drop(first).join({first: table[first]}, units={"c0": "mm"}).pick(*table), table)
+    assert_same_table(table.pick(*rest), table.drop(first))
+    assert_same_table(table.drop(first).join({first: table[first]}, units={"c0": "mm"}).pick(*table), table)
     assert list(table.pick(*rest)) == rest
 
 
@@ -277,12 +278,12 @@ def test_a_pointer_is_plain_numbers_once_its_items_are_gone() -> None:
         ({"node": "edge"}, "'node' points at 'edge' and must be integers"),
     ],
 )
-def test_pointers_that_cannot_be_are_refused(index_of: dict[str, str], complaint: str) -> None:
+def test_invalid_pointers_are_refused(index_of: dict[str, str], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         Table(dict(graph()), index_of=index_of)
 
 
-def test_join_keeps_the_unit_of_a_replaced_column_unless_given() -> None:
+def test_join_keeps_the_unit_of_a_replaced_column_by_default() -> None:
     table = Table({"x": [1.0]}, units={"x": "mm"})
     assert table.join({"x": [2.0]}).units == {"x": "mm"}
     assert table.join({"x": [2.0]}, units={"x": "cm"}).units == {"x": "cm"}

@@ -29,7 +29,7 @@ def test_known_points_have_known_coordinates() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(POINTS)
-def test_there_and_back_is_where_it_was(points: list[tuple[float, float]]) -> None:
+def test_there_and_back_gives_the_same_point(points: list[tuple[float, float]]) -> None:
     table = hits(points)
     there = Cylindrical(keep=False)(table)
     back = Cartesian(keep=False)(there)
@@ -63,7 +63,7 @@ def test_keep_says_whether_the_old_columns_stay(keep: bool) -> None:
     assert ("r" in back, "phi" in back) == (keep, keep)
 
 
-def test_new_columns_stand_beside_the_same_hits() -> None:
+def test_new_columns_describe_the_same_hits() -> None:
     table = hits([(1.0, 2.0)])
     for column in Cartesian()(Cylindrical()(table)).values():
         assert isinstance(column, Ragged)

@@ -59,12 +59,12 @@ def test_no_factor_is_above_the_largest() -> None:
     assert reweighted.weights.max() == 3
 
 
-def test_what_has_no_class_keeps_its_weight() -> None:
+def test_events_without_a_class_keep_their_weight() -> None:
     odd = Table({"label": np.array([-1, 7]), "pt": np.array([1.0, 1e9])})
     assert _fitted(Reweight(columns={"pt": EDGES}), EVENTS)(odd).weights.tolist() == [1, 1]
 
 
-def test_what_cannot_be_fitted_is_told() -> None:
+def test_data_that_cannot_be_fitted_is_reported() -> None:
     with pytest.raises(DataError, match="no event of the reference class 9"):
         _fitted(Reweight(columns={"pt": EDGES}, reference=9), EVENTS)
     with pytest.raises(DataError, match="no factors yet"):

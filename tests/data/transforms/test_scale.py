@@ -107,7 +107,7 @@ def test_fitting_in_chunks_is_fitting_the_whole(chunks: list[list[float]]) -> No
     assert moments.std["x"] == pytest.approx(whole.std(), rel=1e-6, abs=1e-6)
 
 
-def test_numbers_given_by_hand_are_not_fitted() -> None:
+def test_numbers_in_the_settings_are_not_fitted() -> None:
     given_all = MinMax(columns=("x",), low={"x": -100}, high={"x": 100})
     assert not given_all.needs_fit
     assert fit([given_all], lambda: pytest.fail("no pass over the data was needed")) == [given_all]

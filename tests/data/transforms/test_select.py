@@ -106,12 +106,12 @@ def test_a_computed_nan_is_named_with_its_event() -> None:
         Compute(column="x", expression="max(hit_pt)")(SAMPLE)
 
 
-def test_an_unknown_column_is_told_with_the_nearest() -> None:
+def test_an_unknown_column_is_reported_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="no column 'hit_p'; did you mean 'hit_pt'"):
         Select(where="any(hit_p > 1)")(SAMPLE)
 
 
-def test_a_wrong_expression_is_told_with_its_setting() -> None:
+def test_a_wrong_expression_is_reported_with_its_setting() -> None:
     class Settings(Section):
         transforms: tuple[AnyTransform, ...]
 
@@ -130,7 +130,7 @@ def test_they_come_back_from_settings_and_take_no_events(transform: Any) -> None
     assert len(transform(SAMPLE.slice(0, 0))) == 0
 
 
-def test_columns_can_be_said_to_describe_the_same_items() -> None:
+def test_columns_can_be_declared_to_describe_the_same_items() -> None:
     a, b = Ragged.from_lists([[1, 2], [3]]), Ragged.from_lists([[4, 5], [6]])
     events = Table({"part_a": a, "part_b": b, "other": Ragged.from_lists([[1, 2], [3]]), "part_n": np.arange(2)})
     table = SameItems(columns=("part_*",))(events)
@@ -142,7 +142,7 @@ def lists_of(events: Table) -> list[list[int]]:
     return [each.tolist() for each in events.ragged("part_b")]
 
 
-def test_columns_of_other_items_are_told() -> None:
+def test_columns_of_other_items_are_reported() -> None:
     events = Table({"a": Ragged.from_lists([[1], [2]]), "b": Ragged.from_lists([[1], [2, 3]])})
-    with pytest.raises(DataError, match="'a' and 'b' differ: event 1 has 1 and 2 items"):
+    with pytest.raises(DataError, match="'a' and 'b' do not describe the same items: event 1 has 1 and 2 items"):
         SameItems(columns=("a", "b"))(events)

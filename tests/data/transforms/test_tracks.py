@@ -150,7 +150,7 @@ def test_the_limits_themselves_are_inside() -> None:
     assert lists(selected, "z") == [[0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_a_hit_outside_is_an_error_where_asked() -> None:
+def test_a_hit_outside_is_an_error_on_request() -> None:
     limits = StationLimits(limits={3: {"z": (11.5, 12.5)}}, outside="error")
     with pytest.raises(DataError, match="event 1: a hit of station 3 is out of its limits"):
         limits(sample())

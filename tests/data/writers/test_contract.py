@@ -99,7 +99,7 @@ def test_columns_that_change_are_named(ending: str, tmp_path: Path) -> None:
             writer.append(Table({"b": np.ones(2)}))
 
 
-def test_what_is_no_number_is_named(tmp_path: Path) -> None:
+def test_columns_without_numbers_are_named(tmp_path: Path) -> None:
     with (
         writers.find("x.h5")(tmp_path / "out.h5") as writer,
         pytest.raises(DataError, match="column 'name' holds <U1; only numbers can be written"),
@@ -107,12 +107,12 @@ def test_what_is_no_number_is_named(tmp_path: Path) -> None:
         writer.append(Table({"name": np.array(["a", "b"])}))
 
 
-def test_an_ending_nobody_writes_lists_those_there_are() -> None:
+def test_an_unknown_ending_lists_those_that_can_be_written() -> None:
     with pytest.raises(ConfigError, match=r"out\.csv: no writer supports files with this name; choose from \.h5"):
         writers.find("out.csv")
 
 
-def test_what_goes_wrong_behind_is_raised(tmp_path: Path) -> None:
+def test_errors_of_the_writing_thread_are_raised(tmp_path: Path) -> None:
     def write() -> None:
         with writers.write_in_background(writers.find("x.h5")(tmp_path / "out.h5")) as append:
             append(Table({"a": [1]}))

@@ -149,7 +149,7 @@ def test_clew_predicts_with_it_as_with_the_run(to: str, scaled: Run, folder: Pat
 
 
 @pytest.mark.parametrize("to", ENDINGS)
-def test_a_keras_cnn_goes_home_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
+def test_a_keras_cnn_is_exported_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
     made = clew.export(keras_run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert made.facts.difference <= (1e-5 if to == "onnx" else 0)
     same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))
@@ -252,7 +252,7 @@ def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:
         ("torch", "Fixed", "tied to one size|cannot be exported|fails on a batch of"),
     ],
 )
-def test_a_model_that_must_fail_the_gate_leaves_no_file(
+def test_a_model_that_fails_the_parity_check_leaves_no_file(
     to: str, name: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = flat_run(folder, name)
@@ -264,7 +264,7 @@ def test_a_model_that_must_fail_the_gate_leaves_no_file(
     assert capsys.readouterr().err == ""  # torch would print its graph
 
 
-def test_the_gate_is_as_narrow_as_asked(scaled: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_parity_check_has_the_configured_tolerance(scaled: Run, folder: Path, tmp_path: Path) -> None:
     run = flat_run(folder, "Different")
     assert clew.export(run, to="torch", output=tmp_path / "wide.pt2", tolerance=0.5).facts.difference > 1e-3
     with pytest.raises(RecipeError, match="more than the tolerance of 1e-12"):
@@ -272,7 +272,7 @@ def test_the_gate_is_as_narrow_as_asked(scaled: Run, folder: Path, tmp_path: Pat
     assert not (tmp_path / "narrow.onnx").exists()
 
 
-def test_what_has_no_way_home_is_told(run: Run, scaled: Run, tmp_path: Path) -> None:
+def test_formats_that_do_not_fit_are_reported(run: Run, scaled: Run, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="only a model that came from Keras can go back"):
         clew.export(run, to="keras", output=tmp_path / "model.keras")
     with pytest.raises(ConfigError, match="no format 'onyx'; did you mean 'onnx'"):

@@ -52,9 +52,7 @@ def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands)
     assert ada.connection.call("GET", "/overview")["storage"] == len(text.encode())
 
 
-def test_who_has_no_room_left_gets_the_beginning_of_a_log(
-    somebody: Somebody, hands: Hands, client: httpx.Client
-) -> None:
+def test_a_full_quota_stores_the_start_of_a_log(somebody: Somebody, hands: Hands, client: httpx.Client) -> None:
     ada = somebody("ada")
     hands(ada)
     name = ada.me()["name"]
@@ -65,7 +63,7 @@ def test_who_has_no_room_left_gets_the_beginning_of_a_log(
     assert job.state == "done" and 100_000 <= stored_bytes <= 1_000_000
 
 
-def test_a_failing_job_tells_its_code_and_its_last_words(somebody: Somebody, hands: Hands) -> None:
+def test_a_failing_job_reports_its_exit_code_and_last_output(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hands(ada)
     job = ada.jobs.wait(python(ada, "import sys; print('no luck', flush=True); sys.exit(3)").id)
@@ -98,7 +96,7 @@ def test_limits_are_reasons(somebody: Somebody, hands: Hands) -> None:
     assert ended.state == "failed" and "GB of memory" in ended.reason
 
 
-def test_what_stopped_early_goes_on_as_often_as_it_asked(somebody: Somebody, hands: Hands) -> None:
+def test_a_job_that_stopped_early_is_requeued_as_often_as_requested(somebody: Somebody, hands: Hands) -> None:
     again = (
         "import pathlib, sys; f = pathlib.Path('count'); n = int(f.read_text()) if f.exists() else 0\n"
         "f.write_text(str(n + 1)); print('part', n + 1); sys.exit(0 if n == 2 else 75)"
@@ -173,7 +171,7 @@ def test_jobs_wait_for_slots_and_urgent_ones_come_first(somebody: Somebody, hand
     ada.jobs.cancel(never.id)
 
 
-def test_an_agent_killed_while_a_job_runs_finds_it_again(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
+def test_an_agent_killed_while_a_job_runs_adopts_it_again(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
     ada = somebody("ada")
     hand = hands(ada)
     mark = tmp_path / "started"
@@ -187,7 +185,7 @@ def test_an_agent_killed_while_a_job_runs_finds_it_again(somebody: Somebody, han
     assert f"job {job.id} was started before" in hand.log
 
 
-def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, hands: Hands) -> None:
+def test_a_job_that_ends_without_its_agent_is_reported_later(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hand = hands(ada)
     job = python(ada, SLEEPS.format(1))
@@ -253,7 +251,7 @@ def test_an_agent_cannot_serve_a_group_that_is_not_its_owners(somebody: Somebody
     assert "no such group" in hand.log
 
 
-def test_nobody_speaks_for_anothers_agent(somebody: Somebody, hands: Hands) -> None:
+def test_a_user_cannot_report_for_the_agent_of_another_user(somebody: Somebody, hands: Hands) -> None:
     ada, eve = somebody("ada"), somebody("eve")
     hands(ada)
     until(lambda: bool(ada.agents()))
@@ -273,7 +271,7 @@ def _token(hand: Hand, job: int) -> str:
     return order.token
 
 
-def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
+def test_the_token_of_a_job_grants_access_to_its_run_only_and_until_it_ends(
     somebody: Somebody, hands: Hands, shared_server: Live
 ) -> None:
     ada = somebody("ada")
@@ -305,7 +303,7 @@ def _deep(levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("bad", ["\ud800", {"\udfff": 1}, _deep(200), _deep(300)], ids=["half", "key", "200", "300"])
-def test_what_cannot_be_sent_on_is_not_taken(person: Any, bad: Any) -> None:
+def test_values_that_json_cannot_hold_are_refused(person: Any, bad: Any) -> None:
     ada: httpx.Client = person("ada", scopes=("submit", "agent"))
     who = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
     agent = ada.post("/api/v1/agents", json=who).json()["id"]
@@ -335,7 +333,7 @@ def test_a_server_killed_while_jobs_run_loses_nothing(user: Client, server: Live
     assert "the server does not answer" in hand.log
 
 
-def test_following_goes_on_over_a_restart_of_the_server(user: Client, server: Live, hands: Hands) -> None:
+def test_following_continues_after_a_restart_of_the_server(user: Client, server: Live, hands: Hands) -> None:
     hands(user)
     job = python(user, "import time\nfor n in range(6): print(n, flush=True); time.sleep(.5)")
     updates: list[Any] = []

@@ -16,7 +16,7 @@ SMALL = Path(__file__).parents[2] / "bench" / "recipes" / "small.py"
 Somebody = Callable[..., Client]
 
 
-def test_a_benchmark_is_submitted_and_its_figures_are_kept(
+def test_a_benchmark_is_submitted_and_its_figures_are_stored(
     somebody: Somebody, hands: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))

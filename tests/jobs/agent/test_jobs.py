@@ -38,7 +38,7 @@ def command(client: Client, *words: object, cwd: Path | None = None) -> subproce
     )
 
 
-def test_a_training_is_submitted_followed_recorded_and_judged(
+def test_a_training_is_submitted_followed_recorded_and_evaluated(
     somebody: Somebody, hands: Hands, dataset: Dataset, tmp_path: Path
 ) -> None:
     ada = somebody("ada")
@@ -67,7 +67,7 @@ def test_a_training_is_submitted_followed_recorded_and_judged(
     assert about["spec"]["train"]["epochs"] == 2 and about["history"][-1]["kind"] == "done"
 
 
-def test_a_training_that_stops_early_goes_on_in_the_same_run(
+def test_a_training_that_stops_early_resumes_in_the_same_run(
     somebody: Somebody, hands: Hands, dataset: Dataset
 ) -> None:
     ada = somebody("ada")
@@ -84,7 +84,7 @@ def test_a_training_that_stops_early_goes_on_in_the_same_run(
     assert ada.runs.get(ended.run).state == "stopped"
 
 
-def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
+def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
     somebody: Somebody, hands: Hands, flat: Dataset, tmp_path: Path
 ) -> None:
     ada = somebody("ada")
@@ -165,7 +165,7 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
     assert "now" in command(ada, "jobs", "--agents").stdout
 
 
-def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
+def test_a_job_that_no_agent_can_run_is_reported(somebody: Somebody) -> None:
     ada = somebody("ada")
     finished = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
     assert (

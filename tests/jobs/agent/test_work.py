@@ -102,13 +102,13 @@ def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder
     assert supervisor.process_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
 
 
-def test_what_a_failing_job_said_last_is_its_reason(root: AgentFolder) -> None:
+def test_the_last_output_of_a_failing_job_is_its_reason(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("print('fine'); raise SystemExit('clew: no such thing')"))
     assert (end(doing).code, end(doing).reason) == (1, "no such thing")
 
 
-def test_wall_time_is_kept(root: AgentFolder) -> None:
+def test_the_wall_time_is_enforced(root: AgentFolder) -> None:
     doing = work(root, grace=0.3)
     doing.take(
         order(
@@ -121,7 +121,7 @@ def test_wall_time_is_kept(root: AgentFolder) -> None:
     assert "asked" in job_log(root)
 
 
-def test_memory_is_kept(root: AgentFolder) -> None:
+def test_the_memory_limit_is_enforced(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("x = bytearray(300_000_000); import time; time.sleep(60)", memory=100_000_000))
     result = end(doing)
@@ -136,7 +136,7 @@ def test_shared_memory_counts_once(root: AgentFolder) -> None:
     assert end(doing).code == 0
 
 
-def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
+def test_a_cancelled_job_may_succeed(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(
         order(
@@ -149,7 +149,7 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
     assert end(doing).code == 75
 
 
-def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: AgentFolder) -> None:
+def test_a_job_cancelled_before_its_supervisor_starts_ends(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     for _ in range(3):
@@ -170,7 +170,7 @@ def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     assert not left(root)
 
 
-def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> None:
+def test_a_job_whose_supervisor_is_killed_is_lost_and_leaves_no_process(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     until(lambda: "on" in job_log(root))
@@ -199,7 +199,7 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
     assert not work(root).adopt()
 
 
-def test_an_order_that_was_only_accepted_is_begun_by_the_next(root: AgentFolder) -> None:
+def test_an_order_that_was_only_accepted_is_started_by_the_next_agent(root: AgentFolder) -> None:
     root.job("1-x").accept(order("print('started')"))
     second = work(root)
     second.adopt()
@@ -229,7 +229,7 @@ def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
     assert end(doing).code == 0 and job_log(root, attempt=2) == "again\n"
 
 
-def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
+def test_many_supervisors_of_one_task_start_it_once(tmp_path: Path) -> None:
     once = (sys.executable, "-c", "print('once')")
     ProcessSpec(command=once, working_folder=str(tmp_path), mark="j.1").write(tmp_path)
     with supervisor.log_file(tmp_path).open("ab") as log:
@@ -242,7 +242,7 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
     assert LocalLauncher().state(LaunchedJob("local", "", str(tmp_path))) == "finished"
 
 
-def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
+def test_a_job_that_cannot_start_has_a_reason(root: AgentFolder) -> None:
     doing = JobList(root, JobTarget(), SLOTS)
     wants = order("").model_copy(update={"kind": "evaluate", "target_key": "0-x"})
     doing.take(wants)
@@ -250,7 +250,7 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
 
 
 @pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
-def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
+def test_the_agent_survives_every_fault_of_a_job(root: AgentFolder, error: Exception) -> None:
     def broken(order: JobOrder, root: AgentFolder) -> Task:
         raise error
 
@@ -281,7 +281,7 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
     assert folder.order() == renamed
 
 
-def test_rooms_do_not_overlap() -> None:
+def test_slots_of_jobs_do_not_overlap() -> None:
     needs, cores = Resources(cpus=1, gpus=1), available_cores()
     slots = Slots(cpus=len(cores), gpus=2)
     first = free_slot(needs, slots, [])

@@ -69,7 +69,7 @@ def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
     assert f"-m clew.cli.run_task {tmp_path}/task.json $1\n" in body and f"> {tmp_path}/end-$1.json" in body
 
 
-def test_what_it_cannot_do_is_told() -> None:
+def test_unsupported_options_are_reported() -> None:
     with pytest.raises(ConfigError, match="no dependencies"):
         CondorLauncher(SITE, BatchRequest(after=("12",))).script(command_task([]), Path("/x"))
     with pytest.raises(ConfigError, match="one machine each"):

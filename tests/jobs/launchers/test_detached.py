@@ -29,7 +29,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_job_is_watched_to_its_end_and_leaves_its_words(tmp_path: Path) -> None:
+def test_a_job_is_watched_to_its_end_and_leaves_its_output(tmp_path: Path) -> None:
     local = find_launcher("local")
     job = local.start(command_task(["--version"]), folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "finished"
@@ -43,7 +43,7 @@ def test_a_job_that_fails_is_seen(tmp_path: Path) -> None:
     assert "no recipe 'nothing'" in job.log.read_text()
 
 
-def test_a_job_whose_keeper_is_gone_is_lost(tmp_path: Path) -> None:
+def test_a_job_without_its_supervisor_is_lost(tmp_path: Path) -> None:
     assert find_launcher("local").state(LaunchedJob("local", "999999:1.0", str(tmp_path))) == "lost"
 
 
@@ -69,7 +69,7 @@ def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path)
     assert run.last("resume") is not None
 
 
-def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
+def test_a_detached_run_that_cannot_start_says_why(tmp_path: Path) -> None:
     done = clew("train", "tracking", "--dataset", str(tmp_path / "no"), "--output", str(tmp_path / "run"), "--detach")
     assert done.returncode == 2
     assert "the job did not start:" in done.stderr and "no dataset there" in done.stderr

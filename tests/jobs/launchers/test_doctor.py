@@ -30,7 +30,7 @@ def finding(folder: Path, name: str, site: Site | None = None, server: str | Non
     return next(each for each in doctor.examine(folder, site, server=server) if each.name == name)
 
 
-def test_a_machine_that_runs_these_tests_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_runs_these_tests_passes_all_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLEW_SERVER", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "locks: kept in" in done("doctor")
@@ -41,7 +41,7 @@ def test_a_machine_that_runs_these_tests_is_well(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
 
 
-def test_a_server_that_is_not_there_is_told_and_one_that_is_has_its_clock_read(
+def test_a_missing_server_is_reported_and_the_clock_of_a_running_one_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
     monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")
@@ -52,7 +52,7 @@ def test_a_server_that_is_not_there_is_told_and_one_that_is_has_its_clock_read(
     assert "the service's" in finding(tmp_path, "clock", server=server).message
 
 
-def test_a_folder_that_is_not_there_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     assert {finding(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
     monkeypatch.setattr(doctor, "_SPACE", 1e30)
@@ -60,14 +60,14 @@ def test_a_folder_that_is_not_there_and_a_full_disk_are_bad(tmp_path: Path, monk
     assert full.verdict == "bad" and "clew cache prune" in full.advice
 
 
-def test_a_site_whose_gpus_are_not_seen_is_bad(tmp_path: Path) -> None:
+def test_a_site_with_missing_gpus_is_bad(tmp_path: Path) -> None:
     site = Site(name="alps", scheduler="slurm", gpus=400, scratch=str(tmp_path / "none"))
     gpu = finding(tmp_path, "gpu", site)
     assert gpu.verdict == "bad" and "400 are in the profile of alps" in gpu.message and gpu.advice
     assert finding(tmp_path, "scratch", site).verdict == "bad"
 
 
-def test_the_doctor_says_whose_mpi_it_is(tmp_path: Path) -> None:
+def test_the_doctor_names_the_source_of_mpi(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
     message = finding(tmp_path, "mpi").message
     assert message.startswith(("the wheel of PyPI: ", "the site's: "))

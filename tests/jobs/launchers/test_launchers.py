@@ -30,7 +30,7 @@ def _log(job: LaunchedJob) -> str:
     return "".join(path.read_text() for path in sorted(Path(job.folder).glob("**/log.txt")))
 
 
-def test_a_job_ends_and_leaves_its_words(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_job_ends_and_leaves_its_output(launcher: Launcher, tmp_path: Path) -> None:
     job = launcher.start(command_task(["--version"]), folder=tmp_path / "job", slot=Slot((CORE,)))
     assert list(watch(launcher, job))[-1] == "finished"
     assert _log(job).startswith("clew ")
@@ -42,7 +42,7 @@ def test_a_job_that_fails_is_seen(launcher: Launcher, tmp_path: Path) -> None:
     assert "no recipe 'nothing'" in _log(job)
 
 
-def test_a_job_stays_in_its_room_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_job_stays_on_its_cores_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
     recipe = tmp_path / "sleeps.py"
     recipe.write_text(SLEEPS)
     job = launcher.start(command_task(["config", "show", str(recipe)]), folder=tmp_path / "job", slot=Slot((CORE,)))

@@ -31,7 +31,7 @@ def test_one_that_was_taken_back_is_lost(tmp_path: Path) -> None:
     granted.revoke()
 
 
-def test_it_is_handed_out_once(tmp_path: Path) -> None:
+def test_it_is_granted_once(tmp_path: Path) -> None:
     Lease(tmp_path / "lease").grant()
     with pytest.raises(RunError, match="assigned before"):
         Lease(tmp_path / "lease").grant()

@@ -60,7 +60,7 @@ def pids(folder: Path) -> list[int]:
     return [int(path.read_text().split()[1]) for path in folder.iterdir()]
 
 
-def test_every_rank_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_every_rank_runs_in_its_own_process(tmp_path: Path) -> None:
     run_local(note, (tmp_path,), 3, preload=PRELOAD)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
     assert {path.read_text().split()[0] for path in tmp_path.iterdir()} == {"3"}
@@ -78,7 +78,7 @@ def test_every_rank_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         ("segfault", LostWorkerError, "rank 2 died without a message (exit code -11)"),
     ],
 )
-def test_the_failure_of_one_stops_all_and_is_told(
+def test_the_failure_of_one_stops_all_and_is_reported(
     tmp_path: Path, kind: str, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -101,7 +101,7 @@ def test_a_worker_that_does_not_want_to_stop_is_stopped(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(pid) for pid in pids(tmp_path))
 
 
-def test_workers_end_when_whoever_started_them_is_killed(tmp_path: Path) -> None:
+def test_workers_end_when_the_process_that_started_them_is_killed(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from clew.jobs.local_workers import run_local; "
         "from tests.jobs.launchers.test_local import sleep; "
@@ -118,7 +118,7 @@ def test_workers_end_when_whoever_started_them_is_killed(tmp_path: Path) -> None
         time.sleep(0.05)
 
 
-def test_workers_find_their_modules_loaded_whoever_used_the_server_before(tmp_path: Path) -> None:
+def test_workers_find_their_modules_loaded_after_other_users_of_the_server(tmp_path: Path) -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["json"])
     run_local(loaded, (tmp_path,), 1, preload=PRELOAD)
     assert (tmp_path / "modules").read_text().split() == ["clew.training.loop", "torch._dynamo", "torch.distributed"]

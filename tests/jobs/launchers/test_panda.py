@@ -124,7 +124,7 @@ def test_a_space_comes_back_from_pandas_to_panda(parameter: Parameter) -> None:
     assert from_panda("x", json.loads(json.dumps(to_panda(parameter)))) == parameter
 
 
-def test_what_panda_cannot_do_is_told(work: Path) -> None:
+def test_options_that_panda_does_not_support_are_reported(work: Path) -> None:
     with pytest.raises(ConfigError, match="does not support conditions"):
         to_panda(Parameter(uniform=(0, 1), when={"a": 1}))
     with pytest.raises(ConfigError, match=r"panda\.out"):

@@ -74,7 +74,7 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
-def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_at_all() -> None:
+def test_a_short_job_is_signalled_a_quarter_before_its_end_and_a_very_short_one_never() -> None:
     assert not [
         each for each in batch_script.slurm_directives(SITE, BatchRequest(wall_time=60), "/jobs") if "signal" in each
     ]
@@ -82,7 +82,7 @@ def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_a
     assert "--signal=USR1@120" in batch_script.slurm_directives(SITE, BatchRequest(wall_time=3600), "/jobs")
 
 
-def test_a_profile_is_kept_without_what_goes_without_saying(sites: Path) -> None:
+def test_a_profile_is_saved_without_defaults(sites: Path) -> None:
     output = done("site", "add", "mine", "--set", "scheduler=slurm", "--set", "wall_time=12h", "--set", "gpus=4")
     assert "clew site check mine" in output
     assert (sites / "mine.yaml").read_text() == "scheduler: slurm\ngpus: 4\nwall_time: 43200.0\n"
@@ -117,7 +117,7 @@ def test_a_wrong_profile_is_one_line(words: tuple[str, ...], message: str, sites
     assert not sites.exists()
 
 
-def test_an_unknown_site_and_options_without_one_are_told(sites: Path) -> None:
+def test_an_unknown_site_and_options_without_one_are_reported(sites: Path) -> None:
     assert "has none, add one" in clew("train", "tracking", "--on", "nowhere").err
     assert "--nodes goes with --on SITE" in clew("train", "tracking", "--nodes", "2").err
     assert "no sites in" in done("site", "list")
@@ -143,7 +143,7 @@ def test_more_time_than_a_site_gives_is_refused() -> None:
         (SlurmRow("1", "OUT_OF_MEMORY", "None", "n1"), "killed because it used more memory than it requested"),
     ],
 )
-def test_what_slurm_says_in_words(row: SlurmRow, words: str) -> None:
+def test_states_of_slurm_have_messages(row: SlurmRow, words: str) -> None:
     assert row.words() == words
 
 

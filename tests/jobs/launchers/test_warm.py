@@ -104,14 +104,14 @@ def test_a_process_does_one_job_after_the_other(tmp_path: Path) -> None:
     assert list(watch(LAUNCHER, third))[-1] == "finished"
 
 
-def test_one_whose_job_failed_does_no_other(tmp_path: Path) -> None:
+def test_a_process_whose_job_failed_is_not_reused(tmp_path: Path) -> None:
     first, state = ended(["config", "show", "nothing"], tmp_path / "1")
     assert state == "failed"
     second, state = ended(["--version"], tmp_path / "2")
     assert first.id != second.id and state == "finished"
 
 
-def test_whatever_a_job_leaves_behind_is_found(tmp_path: Path) -> None:
+def test_everything_a_job_leaves_behind_is_detected(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     words = [sys.executable, "-W", "ignore", "-c", LOOK.format(changes=list(CHANGES))]
@@ -119,7 +119,7 @@ def test_whatever_a_job_leaves_behind_is_found(tmp_path: Path) -> None:
     assert dict(zip(CHANGES, done.stdout.splitlines(), strict=True)) == CHANGES, done.stderr
 
 
-def test_the_end_of_a_job_is_heard(tmp_path: Path) -> None:
+def test_the_end_of_a_job_is_noticed_at_once(tmp_path: Path) -> None:
     ended(["--version"], tmp_path / "1")
     warm.wait_for_job(0.0)
     job = LAUNCHER.start(command_task(["--version"]), folder=tmp_path / "2")
@@ -129,7 +129,7 @@ def test_the_end_of_a_job_is_heard(tmp_path: Path) -> None:
     assert time.monotonic() - start < 30
 
 
-def test_who_stops_a_job_that_has_ended_does_not_stop_the_next(tmp_path: Path) -> None:
+def test_stopping_an_ended_job_does_not_stop_the_next(tmp_path: Path) -> None:
     first, _ = ended(["--version"], tmp_path / "1")
     keeper = psutil.Process(int(first.id.partition(":")[0]))
     LAUNCHER.stop(first)
@@ -139,7 +139,7 @@ def test_who_stops_a_job_that_has_ended_does_not_stop_the_next(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("member", ["keeper", "worker"])
-def test_one_that_was_killed_while_idle_is_not_missed(tmp_path: Path, member: str) -> None:
+def test_a_process_killed_while_idle_is_replaced(tmp_path: Path, member: str) -> None:
     first, _ = ended(["--version"], tmp_path / "1")
     keeper = psutil.Process(int(first.id.partition(":")[0]))
     family = [keeper, *keeper.children()]
@@ -150,7 +150,7 @@ def test_one_that_was_killed_while_idle_is_not_missed(tmp_path: Path, member: st
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_idle_processes_leave_with_whoever_asked(tmp_path: Path, number: signal.Signals) -> None:
+def test_idle_processes_end_with_the_process_that_started_them(tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-c", WAITS.format(folder=str(tmp_path / "1"))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -162,7 +162,7 @@ def test_idle_processes_leave_with_whoever_asked(tmp_path: Path, number: signal.
     assert not psutil.wait_procs(family, timeout=30)[1]
 
 
-def test_idle_processes_leave_when_they_are_released(tmp_path: Path) -> None:
+def test_idle_processes_end_when_they_are_released(tmp_path: Path) -> None:
     job, _ = ended(["--version"], tmp_path / "1")
     keeper = psutil.Process(int(job.id.partition(":")[0]))
     family = [keeper, *keeper.children()]

@@ -82,7 +82,7 @@ def test_a_jet_a_line_of_text(tmp_path: Path) -> None:
     assert events.fixed("mass").tolist() == [80, 170, 90]
 
 
-def test_a_constituent_a_line_of_text(tmp_path: Path) -> None:
+def test_text_with_one_constituent_per_line(tmp_path: Path) -> None:
     lines = ["jet part_pt part_deta top", "7 10 0.125 1", "7 20 0.25 1", "9 5 0.375 0"]
     (tmp_path / "jets.txt").write_text("\n".join(lines) + "\n")
     settings = ["data.event=jet", "data.variables={top: first(top)}", "data.labels={qcd: '!top', top: top}"]
@@ -147,7 +147,7 @@ def test_pixels_are_constituents() -> None:
     assert constituents["part_dphi"][0].tolist() == [0.0, 1.0] and len(constituents["part_pt"][1]) == 0
 
 
-def test_a_file_without_such_images_is_told(tmp_path: Path) -> None:
+def test_a_file_without_such_images_is_reported(tmp_path: Path) -> None:
     _image_file(tmp_path / "images.h5")
     with pytest.raises(DataError, match=r"no dataset 'QCDD' in it, only QCD, TT"):
         ImageFile(classes=("QCDD", "TT")).pieces(str(tmp_path / "images.h5"))

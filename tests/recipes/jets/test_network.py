@@ -69,14 +69,14 @@ def test_shapes_do_not_depend_on_how_a_jet_is_turned(side: float) -> None:
     torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), variables, rtol=1e-3, atol=1e-3)
 
 
-def test_a_cloud_judges_turned_images_alike() -> None:
+def test_a_cloud_gives_rotated_images_the_same_scores() -> None:
     torch.manual_seed(0)
     model, image = PixelCloud(2, JetImagesNetworkConfig(width=4)).eval(), torch.rand(4, 10, 10)
     torch.testing.assert_close(model(image), model(image.flip(1)), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model(image), model(image.transpose(1, 2)), rtol=1e-4, atol=1e-4)
 
 
-def test_training_images_are_turned_and_judged_ones_are_not() -> None:
+def test_training_images_are_rotated_and_evaluated_ones_are_not() -> None:
     torch.manual_seed(0)
     image = torch.arange(16.0).reshape(1, 4, 4).expand(64, 4, 4)
     assert len(torch.unique(random_flips(image), dim=0)) == 8

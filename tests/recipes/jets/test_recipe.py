@@ -104,7 +104,7 @@ def test_two_classes_have_plain_names(tmp_path: Path) -> None:
         (["reweight={reference: 1}"], "a reference class needs columns"),
     ],
 )
-def test_settings_that_make_no_sense_are_told(settings: list[str], message: str) -> None:
+def test_settings_that_make_no_sense_are_reported(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         load_settings("jets", settings)
 
@@ -134,7 +134,7 @@ assert "torch" not in sys.modules and "matplotlib" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
-def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
+def test_the_public_images_are_distinguished(tmp_path: Path) -> None:
     path = real("machine-learning-das/jet_images.h5")
     settings = ["data.images=[QCD, TT]", "train.epochs=2", "train.threads=1", "model.width=8"]
     loaded = load_settings("jetimages", [*settings, "model.kind=cloud"])

@@ -31,7 +31,7 @@ def test_the_area_is_the_share_of_pairs_in_order(weights: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("weights", [np.ones(3000), WEIGHTS])
-def test_its_error_is_that_of_drawing_events_anew(weights: np.ndarray) -> None:
+def test_its_error_is_that_of_resampled_events(weights: np.ndarray) -> None:
     rng, drawn = np.random.default_rng(0), []
     for _ in range(200):
         rows = rng.integers(0, 3000, 3000)
@@ -91,7 +91,7 @@ def test_scores_are_drawn_as_shares() -> None:
     assert [trace["name"] for trace in drawn["data"]] == ["top", "QCD"]
 
 
-def test_negative_weights_are_borne() -> None:
+def test_negative_weights_are_accepted() -> None:
     weights = np.where(np.arange(3000) % 10 == 0, -1.0, 1.0)
     area = RocArea(*histograms(SCORES, TRUTH, weights))
     assert area.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-3)

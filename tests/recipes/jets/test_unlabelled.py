@@ -58,7 +58,7 @@ def test_what_the_network_needs_may_not(trained: Trained, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", ["root", "h5", "parquet"])
-def test_labels_are_needed_to_judge_and_to_prepare(ending: str, trained: Trained, tmp_path: Path) -> None:
+def test_labels_are_needed_to_evaluate_and_to_prepare(ending: str, trained: Trained, tmp_path: Path) -> None:
     path = str(blind(tmp_path / f"real.{ending}"))
     with pytest.raises(DataError, match="'label'"):
         clew.evaluate(trained("gru"), input=[path])
@@ -108,7 +108,7 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
         clew.evaluate(run, input=[str(tmp_path / "real.h5")])
 
 
-def test_scaling_of_what_is_there_goes_on() -> None:
+def test_scaling_of_remaining_columns_is_kept() -> None:
     steps = [
         Compute(column="label", expression="kind > 1"),
         Select(where="label"),

@@ -109,7 +109,7 @@ def test_a_converted_photon_starts_twice_as_dense_as_an_electron() -> None:
     assert 1.7 < photon / electron < 2.4
 
 
-def test_pions_meet_nuclei_and_muons_do_not() -> None:
+def test_pions_hit_nuclei_and_muons_do_not() -> None:
     _, pions = shoot(p.PION_PLUS, 400.0, 200)
     _, muons = shoot(p.ANTIMUON, 400.0, 40)
     met = (pions.history & INELASTIC) > 0

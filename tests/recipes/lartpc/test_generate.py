@@ -111,7 +111,7 @@ def test_recombination_takes_more_where_it_is_dense() -> None:
     assert thick == pytest.approx(0.32, abs=0.03)
 
 
-def test_charge_spreads_fades_and_is_kept() -> None:
+def test_charge_spreads_and_fades_with_distance() -> None:
     readout = Readout(noise=1e-6, threshold=1e-3)
     rng = np.random.default_rng(1)
     place = np.array([[10.0, 0.0, 30.15], [200.0, 0.0, 60.15]])

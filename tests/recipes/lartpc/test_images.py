@@ -46,7 +46,7 @@ def test_images_that_are_refused(index: list[list[int]], charge: list[list[float
         images.check_images(table(index, charge), SIZE, max_pixels=3)
 
 
-def test_a_label_that_is_none() -> None:
+def test_an_unknown_label_is_refused() -> None:
     with pytest.raises(DataError, match="event 10: label 5; labels are 0 gamma"):
         images.check_images(table([[1]], [[1]], label=np.array([5])), SIZE)
 

@@ -113,7 +113,7 @@ def test_the_grid_covers_the_calorimeter_once() -> None:
     assert detector.tower_index(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
 
 
-def test_thresholds_and_resolution_are_those_asked_for() -> None:
+def test_thresholds_and_resolution_are_the_requested_ones() -> None:
     rows = [(PHOTON, 20.0, 0.0435, 0.05 + 0.0873 * place, 0) for place in range(60)]
     energies = np.concatenate([detect(*rows, seed=seed).elements[:, 5] for seed in range(40)])
     assert energies.mean() == pytest.approx(20, rel=0.01)

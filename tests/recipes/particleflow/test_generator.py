@@ -16,8 +16,8 @@ from clew.recipes.particleflow import generator, pileup, pythia
 from clew.recipes.particleflow.columns import CLASSES, PROCESSES, TOWER, TRACK
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.pileup import PileupPoolConfig
+from clew.testing import assert_same_table
 from tests.cli import clew
-from tests.data.table import assert_same
 
 PUBLISHED = {"charged hadron": 2600, "neutral hadron": 930, "photon": 1250, "electron": 7, "muon": 2}
 """Mean numbers an event in ttbar with 200 pile-up, read off published plots."""
@@ -92,7 +92,7 @@ def test_parametric_events_are_pinned() -> None:
     assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
 
 
-def test_classes_can_be_told_from_features() -> None:
+def test_classes_can_be_separated_by_features() -> None:
     """Better than by the type of element alone: by electromagnetic share and energy too."""
     table = generator.make_events(6, 3, 0, PARAMETRIC)
     x, pid = table.ragged("elements").values, table.ragged("targets").values[:, 0]
@@ -107,7 +107,7 @@ def test_classes_can_be_told_from_features() -> None:
 @pytest.mark.parametrize("config", [FEW, PARAMETRIC], ids=["pythia", "parametric"])
 def test_more_events_begin_with_the_same_ones(config: ParticleFlowGeneratorConfig) -> None:
     first, more = generator.make_events(2, 5, 0, config), generator.make_events(4, 5, 0, config)
-    assert_same(first, more.slice(0, 2))
+    assert_same_table(first, more.slice(0, 2))
     other = generator.make_events(2, 6, 0, config)
     assert other.ragged("elements").values.tobytes() != first.ragged("elements").values.tobytes()
 
@@ -123,14 +123,14 @@ def test_any_number_of_processes_makes_the_same_files(tmp_path: Path, monkeypatc
     one, two = (sorted((tmp_path / workers).iterdir()) for workers in "12")
     assert [path.name for path in one] == [f"synthetic-parametric-pu5-seed0-{n:05d}.h5" for n in range(3)]
     for first, second in zip(one, two, strict=True):
-        assert_same(Table.load(first), Table.load(second))
+        assert_same_table(Table.load(first), Table.load(second))
     with h5py.File(one[0]) as file:
         assert file.attrs["made"] == "parametric, not physics"
     assert concat([Table.load(path) for path in one]).fixed("event").tolist() == list(range(210))
 
 
 @pytest.mark.usefixtures("_small_pool")
-def test_the_pool_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_made_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path))
     first = pileup.load_pool(FEW.pool, FEW.energy)
     assert len(first.offsets) == 201 and len(list(tmp_path.glob("kept/*/*.h5"))) == 2

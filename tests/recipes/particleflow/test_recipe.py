@@ -64,7 +64,7 @@ def test_predictions_need_no_truth(run: Run, tmp_path: Path) -> None:
     ).max() <= np.pi + 1e-6
 
 
-def test_settings_that_make_no_sense_are_told() -> None:
+def test_settings_that_make_no_sense_are_reported() -> None:
     with pytest.raises(ConfigError, match="width 256 must be a multiple of the number of heads, 10"):
         settings.load_settings("particleflow", ["model.kind=attention", "model.heads=10"])
     with pytest.raises(ConfigError, match="multiple of 2"):

@@ -152,7 +152,7 @@ def test_no_events_are_no_tracks(muons: Table) -> None:
 
 
 @needs_acts
-def test_a_module_the_detector_lacks_is_told(muons: Table) -> None:
+def test_a_module_the_detector_lacks_is_reported(muons: Table) -> None:
     module = muons.ragged("module_id")
     wrong = muons.join({"module_id": module.share(module.values + 90_000)})
     with pytest.raises(DataError, match="GenericDetector does not have"):

@@ -103,7 +103,7 @@ def test_files_are_named_by_kind_multiplicity_and_seed(files: Path) -> None:
 
 
 @needs_acts
-def test_perfect_scores_find_nearly_every_wanted_track_whole(files: Path) -> None:
+def test_perfect_scores_find_nearly_every_selected_track_whole(files: Path) -> None:
     recipe = load_settings("hitgraph", [NAMED]).recipe
     assert isinstance(recipe, HitGraph)
     events = concat([table for path in sorted(files.iterdir()) for table in recipe.read(str(path))])
@@ -116,7 +116,7 @@ def test_perfect_scores_find_nearly_every_wanted_track_whole(files: Path) -> Non
 
 
 @needs_acts
-def test_the_filter_is_judged_in_the_barrel_too() -> None:
+def test_the_filter_is_evaluated_in_the_barrel_too() -> None:
     events = simulate_acts(3, seed=1)
     everywhere, barrel = acts_baseline.measure_filter(events), acts_baseline.measure_filter(events, barrel=True)
     assert barrel["efficiency_75"] > 0.97 and barrel["purity_75"] > 0.95

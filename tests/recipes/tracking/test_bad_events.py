@@ -47,7 +47,7 @@ def test_a_station_out_of_the_geometry_is_named(recipe: type[Recipe], station: i
 
 
 @each_recipe
-def test_duplicate_hits_are_hits_of_their_own(recipe: type[Recipe]) -> None:
+def test_duplicate_hits_are_separate_hits(recipe: type[Recipe]) -> None:
     once, twice = recipe().prepare(to_table([TRACK])), recipe().prepare(to_table([[*TRACK, *TRACK]]))
     label = "step_label" if recipe is TrackNet else "label"
     assert once.ragged(label).values.sum() >= 1
@@ -56,7 +56,7 @@ def test_duplicate_hits_are_hits_of_their_own(recipe: type[Recipe]) -> None:
 
 
 @each_recipe
-def test_events_without_a_true_track_are_judged(recipe: type[Recipe]) -> None:
+def test_events_without_a_true_track_are_evaluated(recipe: type[Recipe]) -> None:
     noise = [hit._replace(track=-1) for hit in TRACK]
     figures = judged(recipe(), to_table([noise, [], noise]))
     assert np.isnan(figures["efficiency"].value)
@@ -64,7 +64,7 @@ def test_events_without_a_true_track_are_judged(recipe: type[Recipe]) -> None:
 
 
 @each_recipe
-def test_events_without_hits_are_judged(recipe: type[Recipe]) -> None:
+def test_events_without_hits_are_evaluated(recipe: type[Recipe]) -> None:
     assert judged(recipe(), to_table([[], []]))["efficiency"].total == 0
 
 

@@ -97,7 +97,7 @@ def test_true_edges_of_the_graph_file_stay_within_a_track(sectors: Table) -> Non
     assert (np.unique(track[track >= 0], return_counts=True)[1] >= graphfile.MIN_HITS).all()
 
 
-def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:
+def test_sectors_of_one_event_stay_together(sectors: Table) -> None:
     assert HitGraph.defaults["prepare"] == {"split_by": "collision"}
     samples = HitGraph().prepare(sectors)
     assert (samples.fixed("event") // 100 == samples.fixed("collision")).all()

@@ -70,7 +70,7 @@ def test_matches_are_those_of_their_definition(pairs: Pairs) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=10), st.data())
-def test_tracks_that_share_hits_are_judged_alike(true: list[int], data: st.DataObject) -> None:
+def test_tracks_that_share_hits_are_matched_alike(true: list[int], data: st.DataObject) -> None:
     hits = st.sets(st.integers(0, len(true) - 1), min_size=1, max_size=6)
     tracks = [sorted(each) for each in data.draw(st.lists(hits, max_size=4))]
     track_numbers = np.repeat(np.arange(len(tracks)), [len(each) for each in tracks])
@@ -88,7 +88,7 @@ def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
     assert judged(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
 
 
-def test_only_wanted_tracks_count_for_efficiency_and_all_for_purity() -> None:
+def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 4
     events = table(pairs)
     px = events.ragged("x").share(np.array([2.0] * 3 + [0.5] * 4))

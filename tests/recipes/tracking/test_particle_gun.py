@@ -23,7 +23,7 @@ def test_muons_are_50_to_200_an_event() -> None:
     assert abs(np.mean(sizes) - 125) < 10
 
 
-def test_ttbar_like_events_have_the_multiplicity_asked_for_in_nine_of_ten() -> None:
+def test_ttbar_like_events_have_the_configured_multiplicity_in_nine_of_ten() -> None:
     sizes = np.array([len(event.pdg) for event in _shoot_events("ttbar-like")])
     assert 0.84 < np.mean((sizes >= 70) & (sizes <= 230)) < 0.96
 
@@ -50,6 +50,6 @@ def test_particles_of_a_jet_fly_together() -> None:
         ("gun.particles=muon", "'muons' or 'ttbar-like'"),
     ],
 )
-def test_what_cannot_be_shot_is_refused(setting: str, message: str) -> None:
+def test_impossible_settings_of_the_gun_are_refused(setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         settings.load_settings("hitgraph", [setting])

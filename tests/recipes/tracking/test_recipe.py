@@ -86,7 +86,7 @@ def test_a_saved_table_can_be_read_instead_of_text(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.ragged("x").values, events.ragged("x").values)
 
 
-def test_samples_hold_the_graph_beside_the_hits() -> None:
+def test_samples_hold_the_graph_and_the_hits() -> None:
     samples = Tracking().prepare(generated(5, seed=2))
     kinds = {name: (field.dtype, field.shape, field.index_of) for name, field in samples.schema.items()}
     assert [kinds[name] for name in "xyz"] == [("<f4", (), "")] * 3

@@ -66,7 +66,7 @@ def test_the_order_of_hits_within_an_event_does_not_matter() -> None:
         assert back == set(built_triples(plain, event))
 
 
-def test_a_track_across_the_seam_is_kept_whole() -> None:
+def test_a_track_across_the_seam_stays_whole() -> None:
     track = [at(r, math.pi + 0.02 * (s - 1), 10.0 * s, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
     assert track[0].y > 0 > track[2].y
     graphs = segments.build(to_table([track]), CYLINDERS, CUTS)

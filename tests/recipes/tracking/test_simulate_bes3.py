@@ -94,7 +94,7 @@ def on_a_true_strip(
     return float((near < 1e-3).mean())
 
 
-def test_hits_and_tracks_an_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
+def test_hits_and_tracks_per_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
     x, track = public.ragged("x"), public.ragged("track")
     public_counts = x.lengths.astype(float), np.array([len(np.unique(t[t >= 0])) for t in track], dtype=float)
     simulated_counts = np.bincount(hits.event).astype(float), np.bincount(hits.event[hits.track >= 0]) / 3

@@ -121,7 +121,7 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     assert len(length) >= (inside & two[prefix]).sum()
 
 
-def test_the_best_of_each_group_are_kept_in_their_order() -> None:
+def test_the_best_of_each_group_stay_in_their_order() -> None:
     group, score = torch.tensor([2, 0, 2, 0, 2, 1]), torch.tensor([0.1, 0.5, 0.9, 0.7, 0.9, 0.0])
     assert best_per_group(group, score, 1).tolist() == [2, 3, 5]
     assert best_per_group(group, score, 2).tolist() == [1, 2, 3, 4, 5]

@@ -40,7 +40,7 @@ def test_keys_lead_everywhere(visitor: Visitor, client: httpx.Client) -> None:
     assert visitor.faults == []
 
 
-def test_colours_are_kept(visitor: Visitor) -> None:
+def test_colours_stay_the_same(visitor: Visitor) -> None:
     page = visitor.open("/runs")
     light = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     page.keyboard.press("t")
@@ -63,7 +63,7 @@ def test_zooming_in_loads_what_was_thinned_out(visitor: Visitor, client: httpx.C
     assert visitor.faults == []
 
 
-def test_a_curve_grows_while_it_is_looked_at(visitor: Visitor, client: httpx.Client) -> None:
+def test_a_displayed_curve_is_updated(visitor: Visitor, client: httpx.Client) -> None:
     run = make(client, "growing")
     send(client, run, start(), *(step(n, n) for n in range(1, 10)))
     page = visitor.open(f"/runs/{run}")

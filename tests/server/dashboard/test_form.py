@@ -11,11 +11,11 @@ from clew.server.dashboard import submit_form
 
 @pytest.mark.parametrize("kind", submit_form.KINDS)
 @pytest.mark.parametrize("recipe", submit_form.shipped())
-def test_untouched_a_form_is_the_recipe_and_nothing_else(recipe: str, kind: str) -> None:
+def test_an_unchanged_form_is_the_recipe_and_nothing_else(recipe: str, kind: str) -> None:
     assert submit_form.make_form(recipe, kind).check() == {"recipe": recipe}
 
 
-def test_what_is_changed_is_what_the_document_has() -> None:
+def test_the_document_has_the_changed_settings() -> None:
     result = submit_form.make_form("tracking", "train")
     result.fill(
         {"train.epochs": "7", "train.optimizer.lr": "1e-4", "train.compile": "true", "train.batch_size": "auto"}
@@ -40,7 +40,7 @@ def test_messages_stand_at_their_fields() -> None:
     assert set(submit_form.field_errors(result.fields().values())) == {"train.epochs", "train.clip"}
 
 
-def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
+def test_incompatible_settings_are_reported_above_all_fields() -> None:
     result = submit_form.make_form("tracking", "train")
     result.fill({"train.asynchronous.masters": "2"})
     assert result.check() is None
@@ -74,7 +74,7 @@ def test_files_are_not_loaded_as_recipes(tmp_path: object) -> None:
         submit_form.make_form("/tmp/evil.py", "train")
 
 
-def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_told_apart() -> None:
+def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_distinguished() -> None:
     from types import SimpleNamespace
 
     from clew.server.dashboard.panels import training_panels

@@ -95,13 +95,13 @@ def test_every_page_answers(pages: httpx.Client, client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/jobs/1", "/accounts", "/submit", "/runs/1/log"])
-def test_who_is_not_logged_in_is_sent_to_log_in(shared_server: Live, path: str) -> None:
+def test_visitors_without_a_session_are_redirected_to_the_login(shared_server: Live, path: str) -> None:
     response = httpx.get(f"{shared_server.url}{path}")
     assert response.status_code == 303
     assert response.headers["location"].startswith("/login")
 
 
-def test_a_bad_token_is_told_so(shared_server: Live) -> None:
+def test_a_bad_token_is_reported(shared_server: Live) -> None:
     response = httpx.post(f"{shared_server.url}/login", data={"token": EVIL}, headers={"Origin": shared_server.url})
     assert response.status_code in (401, 429) and "set-cookie" not in response.headers
     assert "not good here" in response.text or "too many" in response.text
@@ -172,7 +172,7 @@ def test_every_word_of_a_run_is_escaped(pages: httpx.Client, client: httpx.Clien
     assert "&lt;script&gt;alert" in shown
 
 
-def test_files_of_pages_are_kept_for_ever_and_no_others_are_given(pages: httpx.Client) -> None:
+def test_files_of_pages_are_cached_for_ever_and_no_others_are_served(pages: httpx.Client) -> None:
     result = re.findall(r'(?:src|href)="(/static/[^"]+)"', pages.get("/runs").text)
     assert len(result) >= 3
     for path in result:
@@ -207,7 +207,7 @@ def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Cl
     assert set(looked["fields"]) == {"train.epochs", "job.name", "job.minutes"}
 
 
-def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:
+def test_read_only_users_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:
     token = person("reader", scopes=("read",)).headers["authorization"].removeprefix("Bearer ")
     with logged_in(shared_server, token) as reader:
         for path in ("/submit", "/submit/check"):
@@ -268,7 +268,7 @@ def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx
     assert pages.post("/logout", headers={"Origin": "http://["}).status_code == 403
 
 
-def test_commands_to_copy_are_clew_s_own(shared_server: Live, person: Callable[..., Any]) -> None:
+def test_commands_to_copy_are_commands_of_clew(shared_server: Live, person: Callable[..., Any]) -> None:
     token = person("newcomer").headers["authorization"].removeprefix("Bearer ")
     with logged_in(shared_server, token) as newcomer:
         pages = [

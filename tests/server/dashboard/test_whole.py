@@ -71,7 +71,7 @@ def drawn(page: Any) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_somebody_submits_watches_compares_cancels_and_reads(browser: Any, alone: Live, dataset: Path) -> None:
+def test_a_user_submits_watches_compares_cancels_and_reads(browser: Any, alone: Live, dataset: Path) -> None:
     visitor = Visitor(browser, alone, alone.token)
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())

@@ -19,7 +19,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_model_is_stored_found_and_downloaded(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     place = models.store_model(run, str(tmp_path / "models"), ("model", "plots", "report"))
     (match,) = models.find_models(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
     assert match.location == place
@@ -58,7 +58,7 @@ def test_a_model_that_was_brought_keeps_what_was_known(run: Run, dataset: Datase
     assert match.facts["val_loss"] > 0
 
 
-def test_a_condition_that_cannot_be_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_impossible_condition_is_reported(run: Run, tmp_path: Path) -> None:
     models.store_model(run, str(tmp_path / "models"))
     with pytest.raises(ConfigError, match=r"no model has a number 'val_los'; did you mean 'val_loss'\?"):
         models.find_models(str(tmp_path / "models"), "val_los < 1")

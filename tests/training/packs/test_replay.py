@@ -130,7 +130,7 @@ def test_replayed_steps_give_the_results_of_single_steps(
     assert all(torch.equal(single.stack.untrained[name], tensor) for name, tensor in replayed.stack.untrained.items())
 
 
-def test_the_limit_of_steps_is_kept() -> None:
+def test_the_limit_of_steps_is_respected() -> None:
     engine = make_engine(ADAM, needs_vmap=False)
     losses, _ = train(engine, ReplayedSteps(engine, TracingRecorder()), limit=7)
     assert max(len(steps.totals) for steps in losses) == 7

@@ -117,15 +117,17 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with show_fetches(), preparing() as show, printed_warnings():
+    with show_fetches(), preparing() as view, printed_warnings():
         try:
-            dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
+            dataset = api.prepare(
+                loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=view.preparing
+            )
         except WorkerError as error:
             if mpi_rank():  # rank 0 prints the error for all ranks
                 raise typer.Exit(1) from error
             raise
         if not mpi_rank():  # under mpiexec only rank 0 prints
-            show.print_result(dataset)
+            view.prepared(dataset)
 
 
 def _inputs(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

@@ -65,18 +65,18 @@ def _prepare(raw: Path, dataset: Path, workers: int) -> None:
 
     settings = overrides((), prepare__input=[str(raw)], prepare__output=str(dataset), prepare__workers=workers)
     loaded = load_settings("tracking", settings)
-    with preparing() as show:
-        show.print_result(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
+    with preparing() as view:
+        view.prepared(prepare(loaded.recipe, loaded.prepare, replace=True, progress=view.preparing))
 
 
 def _train(dataset: Path, run_path: Path, workers: int, epochs: int | None) -> Run:
-    from clew.cli.runs.follow import following
+    from clew.cli.runs.follow import preparing
     from clew.settings import load_settings
     from clew.training.api import train
 
     loaded = load_settings("tracking", overrides((), train__workers=workers, train__epochs=epochs))
-    with following() as show:
-        return train(loaded.recipe, dataset, config=loaded.train, output=run_path, on_start=show)
+    with preparing() as view:
+        return train(loaded.recipe, dataset, config=loaded.train, output=run_path, progress=view)
 
 
 def _evaluate(run: Run) -> None:

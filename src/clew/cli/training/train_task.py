@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from clew.errors import ConfigError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import current_rank
 from clew.jobs.task import TrainTask
+from clew.runs.live_view import RunView
 
 if TYPE_CHECKING:
     from clew.runs import Run
@@ -38,7 +38,7 @@ def check_source(task: TrainTask) -> None:
 
 def run(task: TrainTask, index: int | None = None) -> None:
     """Train, and print what comes next."""
-    from clew.cli.runs.follow import following
+    from clew.cli.runs.follow import preparing
 
     minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
@@ -50,9 +50,9 @@ def run(task: TrainTask, index: int | None = None) -> None:
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
-    shown = following() if task.lease is None else contextlib.nullcontext(_print_run)
-    with shown as started, printed_warnings(), show_fetches():
-        trained = _resume(task, minutes, started) if task.resume is not None else _train(task, minutes, started)
+    shown = preparing() if task.lease is None else contextlib.nullcontext(_PathView())
+    with shown as view, printed_warnings(), show_fetches():
+        trained = _resume(task, minutes, view) if task.resume is not None else _train(task, minutes, view)
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)
     elif current_rank().rank == 0:
@@ -71,7 +71,7 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
     return {name: getattr(task, name) for name in _COLUMN_OPTIONS}
 
 
-def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.settings import load_settings
     from clew.training.api import train
 
@@ -86,15 +86,14 @@ def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None
     }
     settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
     if task.model is not None:
-        return _train_model(task, settings, started)
+        return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, config=loaded.train, output=task.output, on_start=started, lease=lease)
+    return train(loaded.recipe, None, config=loaded.train, output=task.output, progress=view, lease=lease)
 
 
-def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], None]) -> Run:
+def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
     """Training without a recipe."""
-    from clew.cli.runs.follow import preparing
     from clew.settings import load_settings
     from clew.training.api import train
 
@@ -105,13 +104,10 @@ def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], 
     options |= {name: value for name, value in _columns(task).items() if value is not None}
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))
-    with preparing() as show:
-        return train(
-            str(task.model), train_files, val_files, output=task.output, on_start=started, prepared=show, **options
-        )
+    return train(str(task.model), train_files, val_files, output=task.output, progress=view, **options)
 
 
-def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Only the number of workers and the time limit may differ from its own settings."""
     others = (task.dataset, task.epochs, task.replicas, task.output, task.strategy, task.listen, *task.settings)
     if any(value is not None for value in others):
@@ -123,7 +119,7 @@ def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], Non
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
-    return resume(models.open_run(name), on_start=started, lease=lease, again=task.continues, **settings)
+    return resume(models.open_run(name), progress=view, lease=lease, again=task.continues, **settings)
 
 
 def _has_checkpoint(path: Path) -> bool:
@@ -138,8 +134,11 @@ def _has_checkpoint(path: Path) -> bool:
     return False
 
 
-def _print_run(run: Run) -> None:
-    console.print(f"run {bold(run.path)}")
+class _PathView(RunView):
+    """Prints the path of the run only."""
+
+    def started(self, run: Run) -> None:
+        console.print(f"run {bold(run.path)}")
 
 
 def _print_ensemble(run: Run) -> None:

@@ -59,6 +59,9 @@ class Manifest(Section):
     """The transforms with their fitted numbers, to be applied to new events."""
     item_sets: dict[str, str]
     """For each ragged column, the first one that describes the same items."""
+    input_items: tuple[tuple[str, ...], ...] | None = None
+    """The columns of the inputs that were the same items in all files. New events are read in the same way. None if
+    each file decides."""
     lengths: Shard
     """The file with the number of items per event, by split and set of items."""
     statistics: dict[str, dict[str, float]]

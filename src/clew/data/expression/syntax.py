@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.data.expression.operations import BINARY, COMPARISONS, FUNCTIONS, REDUCTIONS, UNARY, all_of, any_of, negated
-from clew.data.table import Column, Ragged, Table
+from clew.data.table import Column, Ragged, Table, different_items
 from clew.data.table.ragged import Array
 from clew.errors import ConfigError, nearest
 
@@ -206,7 +206,7 @@ def _elementwise(function: Callable[..., Any], nodes: Sequence[ast.expr]) -> Ste
         first, like = ragged[0]
         for node, value in ragged:
             if value.offsets is not like.offsets:
-                raise ConfigError(f"'{ast.unparse(first)}' and '{ast.unparse(node)}' do not describe the same items")
+                raise ConfigError(different_items(ast.unparse(first), like, ast.unparse(node), value))
         return like.share(function(*(_spread(value, like) for value in values)))
 
     return run

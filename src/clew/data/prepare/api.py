@@ -21,7 +21,16 @@ from clew.data.prepare.executors import TaskQueue, executor_factory, mpi_rank
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.plan import PreparePlan
 from clew.data.prepare.stages import no_events_error
-from clew.data.prepare.worker import InputPiece, PieceContext, PreparedPiece, measure, prepare_piece, stage_keys
+from clew.data.prepare.worker import (
+    InputPiece,
+    PieceContext,
+    PreparedPiece,
+    count_items,
+    measure,
+    prepare_piece,
+    stage_keys,
+)
+from clew.data.readers.items import ItemCounts
 from clew.data.transforms import FittedTransform, Transform
 from clew.errors import DataError, RecipeError, WorkerError
 from clew.jobs.worker_process import check_not_in_worker
@@ -234,8 +243,10 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     elif (storage.local_path(output) / MANIFEST).exists():
         state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "another dataset"
     transforms = plan.fitted_before()
+    units = plan.units()
+    plan.decide_items(units)
     parts = plan.parts(transforms)
-    keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]
+    keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in units]
     stages = [stage for stage in parts if transforms or stage != "transforms"]
     counts = {stage: (sum(plan.cache.has(stage, key[stage]) for key in keys), len(keys)) for stage in stages}
     return Explanation(state, counts, plan.reasons(parts))
@@ -255,8 +266,11 @@ def _prepare_pieces(
         The fitted transforms, and the results of the pieces in the order of `units`: sums must not depend on `first`.
     """
     config, ordered = plan.config, [*units[first:], *units[:first]]
-    reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
-    job = PieceContext(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event")
+    plan.decide_items(units, lambda some: _count_items(plan, queue, some, progress))
+    reading = {"read": plan.parts([])["read"], "transforms": {}, "prepare": {}}
+    job = PieceContext(
+        plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event", plan.items
+    )
 
     def measured(transform: FittedTransform, before: Sequence[Transform]) -> list[Any]:
         watch = _ProgressCounter("fit", units, progress)
@@ -275,12 +289,19 @@ def _prepare_pieces(
     return transforms, results
 
 
+def _count_items(
+    plan: PreparePlan, queue: TaskQueue, units: Sequence[InputPiece], progress: Callable[[PrepareProgress], None]
+) -> list[ItemCounts]:
+    watch = _ProgressCounter("items", units, progress)
+    return queue.run(count_items, (plan.recipe,), units, label=_piece_name, on_result=watch)
+
+
 def _prepare_dataset(plan: PreparePlan, queue: TaskQueue, progress: Callable[[PrepareProgress], None]) -> None:
     config, units = plan.config, plan.units()
     transforms, results = _prepare_pieces(plan, queue, units, progress)
     with DatasetAssembly(plan.recipe, config, plan.cache) as assembly:
         assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
-        assembly.publish(plan.key, plan.identity, transforms)
+        assembly.publish(plan.key, plan.identity, transforms, plan.items)
     plan.remember(plan.parts(transforms))
     if "prepare" not in config.keep:
         for piece in (piece for pieces in results for piece in pieces):
@@ -310,9 +331,10 @@ class _ProgressCounter:
     events: int = 0
     read: int = 0
 
-    def __call__(self, unit: InputPiece, result: list[Any]) -> None:
+    def __call__(self, unit: InputPiece, result: Any) -> None:
         self.done += 1
-        self.events += sum(part.events for part in result if isinstance(part, PreparedPiece))
+        parts = result if isinstance(result, list) else ()
+        self.events += sum(part.events for part in parts if isinstance(part, PreparedPiece))
         self.read += unit.bytes
         self.tell(PrepareProgress(self.stage, self.done, len(self.units), self.events, self.read))
 

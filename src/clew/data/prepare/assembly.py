@@ -23,6 +23,7 @@ from clew.data.prepare.executors import TaskQueue
 from clew.data.prepare.inputs import InputSource, split_of, split_of_files, split_of_keys
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import PreparedPiece, ShardPlan, add_statistics, write_shard
+from clew.data.readers.items import ItemGroups
 from clew.data.table import Table, hdf5
 from clew.data.transforms import Transform
 from clew.errors import DataError
@@ -96,7 +97,9 @@ class DatasetAssembly:
         self.splits = {name: tuple(next(written) for _ in source_pieces) for name, source_pieces in plans.items()}
         self.lengths = self._write_lengths(flat, places)
 
-    def publish(self, key: str, identity: Parts, transforms: Sequence[Transform]) -> None:
+    def publish(
+        self, key: str, identity: Parts, transforms: Sequence[Transform], input_items: ItemGroups | None
+    ) -> None:
         """Write the manifest and move the folder to the output."""
         manifest = Manifest(
             key=key,
@@ -107,6 +110,7 @@ class DatasetAssembly:
             settings={**identity["read"]["settings"], **identity["prepare"]["settings"]},
             transforms=tuple(to_data(transform) for transform in transforms),
             item_sets=hdf5.item_sets(self.like),
+            input_items=input_items,
             lengths=self.lengths,
             statistics=self.statistics,
             versions=versions(),

@@ -13,9 +13,11 @@ from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
 from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
+from clew.data.prepare.same_items import Count, decide_items
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
+from clew.data.readers.items import ItemGroups
 from clew.data.transforms import FittedTransform, Transform, fit
 from clew.errors import DataError
 from clew.recipe import Recipe, resolve
@@ -46,6 +48,7 @@ class PreparePlan:
         hashes = FileHashes(self.cache, trust=not verify)
         self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
+        self.items: ItemGroups | None = None
         self.identity = self._identity()
         self.key = key_of(self.identity)
 
@@ -61,7 +64,18 @@ class PreparePlan:
 
     def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
         """Return what each stage depends on."""
-        return stage_parts(self.recipe, transforms, self.readers)
+        parts = stage_parts(self.recipe, transforms, self.readers)
+        return parts if not self.items else {**parts, "read": {**parts["read"], "items": self.items}}
+
+    def decide_items(self, units: Sequence[InputPiece], count: Count | None = None) -> None:
+        """Decide which columns are the same items in all files. The identity of the dataset does not depend on it:
+        content and settings of the inputs decide.
+
+        Args:
+            units: The pieces of all files.
+            count: Counts the items of pieces. None uses the cache only.
+        """
+        self.items = decide_items(self.recipe, units, self.cache, self.identity["read"], count)
 
     def units(self) -> list[InputPiece]:
         """Return the pieces of all files. Warns about what they lack."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from clew.data.readers import FilePieces
+from clew.data.readers.items import ItemGroups
 from clew.data.table import WEIGHT, Table
 from clew.data.transforms import Select, Transform
 from clew.data.transforms.base import apply
@@ -17,7 +18,12 @@ from clew.recipe import Recipe
 
 
 def file_pieces(
-    recipe: Recipe, transforms: Sequence[Transform], location: str, *, unlabelled: bool = False
+    recipe: Recipe,
+    transforms: Sequence[Transform],
+    location: str,
+    *,
+    unlabelled: bool = False,
+    items: ItemGroups | None = None,
 ) -> Iterator[Callable[[], Table]]:
     """Yield a function for each piece of a file. The function reads and prepares the piece; it may return no samples.
 
@@ -30,6 +36,7 @@ def file_pieces(
         location: Path or URL of the file.
         unlabelled: Whether the file may lack the columns of `Recipe.label_columns`. Columns computed from them are then
             left out.
+        items: The columns that were the same items in the dataset of the transforms. None lets the file decide.
 
     Raises:
         DataError: the file cannot be used.
@@ -40,6 +47,8 @@ def file_pieces(
         pieces: Any = recipe.read(location)
         if unlabelled and isinstance(pieces, FilePieces):
             pieces = pieces.with_optional(recipe.label_columns())
+        if isinstance(pieces, FilePieces):
+            pieces = pieces.with_items(items)
         if isinstance(pieces, Sequence):
             yield from (partial(_piece, prepare_from, pieces, place) for place in range(len(pieces)))
             return

@@ -21,6 +21,8 @@ from clew.data.prepare import stages
 from clew.data.prepare.content_keys import Parts, key_of
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.stage_cache import StageCache
+from clew.data.readers import FilePieces
+from clew.data.readers.items import ItemCounts, ItemGroups
 from clew.data.table import Ragged, Table, hdf5
 from clew.data.transforms import FittedTransform, Transform
 from clew.data.transforms.base import apply
@@ -41,6 +43,8 @@ class PieceContext:
     cache: StageCache
     keep: frozenset[str]
     split_by: str
+    items: ItemGroups | None = None
+    """The columns that are the same items in all files; None if each file decides. See `clew.data.readers.items`."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,20 @@ def measure(job: PieceContext, unit: InputPiece, transform: FittedTransform, bef
     return [transform.measure(table) for table in tables if len(table)]
 
 
+def count_items(recipe: Recipe, unit: InputPiece) -> ItemCounts:
+    """Return the number of items per event of a piece of a file.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    assert unit.piece is not None
+    try:
+        counts: ItemCounts = _sequence(recipe, unit.source.location).item_counts(unit.piece)
+    except DataError as error:
+        raise DataError(with_location(error, unit.where)) from error
+    return counts
+
+
 def write_shard(cache: StageCache, plan: ShardPlan) -> Shard:
     """Write one shard from cached pieces, with one piece in memory at a time."""
     with atomic_path(plan.path) as temporary, h5py.File(temporary, "w") as file:
@@ -161,7 +179,8 @@ def _events(job: PieceContext, unit: InputPiece, piece: int, key: str) -> Table:
 
 def _read_piece(job: PieceContext, unit: InputPiece, piece: int) -> Any:
     if unit.piece is not None:
-        return _sequence(job.recipe, unit.source.location)[piece]
+        pieces = _sequence(job.recipe, unit.source.location)
+        return (pieces.with_items(job.items) if isinstance(pieces, FilePieces) else pieces)[piece]
     # the cache was pruned after `_is_cached`: such a file can only be read from its beginning
     return next(itertools.islice(job.recipe.read(unit.source.location), piece, None))
 

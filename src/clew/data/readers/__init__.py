@@ -12,7 +12,7 @@ from typing import Any
 
 from clew.core.config import Document, validate
 from clew.core.entry_points import installed_entry_points, shipped_entry_points
-from clew.data.readers.base import DataWarning, FilePiece, FilePieces, Reader
+from clew.data.readers.base import DataWarning, FilePiece, FilePieces, Reader, cut_evenly, open_file
 from clew.errors import ConfigError, DataError, nearest
 from clew.storage import split_inside
 
@@ -28,7 +28,18 @@ READERS = {
 """The readers of general file formats: `module:Class` by name, in the order in which file names are compared."""
 ENTRY_POINTS = "clew.readers"
 
-__all__ = ["DataWarning", "FilePiece", "FilePieces", "Reader", "available", "find", "kind_of", "read"]
+__all__ = [
+    "DataWarning",
+    "FilePiece",
+    "FilePieces",
+    "Reader",
+    "available",
+    "cut_evenly",
+    "find",
+    "kind_of",
+    "open_file",
+    "read",
+]
 
 
 def read(location: str, kind: str | None = None, **options: Any) -> FilePieces:

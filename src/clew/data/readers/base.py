@@ -6,12 +6,13 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Self, overload
 
 from numpy.typing import NDArray
 
 from clew.core.config import Section
+from clew.data.readers.items import ItemCounts, ItemGroups, match_groups, share_items
 from clew.data.table import Column, Field, Table
 from clew.errors import DataError, nearest
 from clew.storage import Stat, mask_secrets, open_binary, split_inside, stat
@@ -32,8 +33,9 @@ class Reader(Section):
     """Base class of readers. A reader reads one kind of file.
 
     The fields of the class are the settings of the reader. A reader has no other state, so it can be sent to other
-    processes. All tables of one file have the same columns, dtypes, units and shared offsets. Which columns describe
-    the same items depends on the structure of the file only, never on lengths that agree by chance in one piece.
+    processes. All tables of one file have the same columns, dtypes, units and shared offsets. `load` shares offsets by
+    the structure of the file only, never by lengths that agree in one piece. `FilePieces` applies the rule of
+    `clew.data.readers.items` for columns whose items the structure does not tell.
 
     Example:
         >>> import numpy as np
@@ -53,6 +55,8 @@ class Reader(Section):
 
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings of the file names that the reader accepts, in lower case."""
+    compares_lengths: ClassVar[bool] = False
+    """Whether columns of equal lengths are the same items, because files of this kind may not say it."""
 
     @classmethod
     def kind_name(cls) -> str:
@@ -113,13 +117,34 @@ class Reader(Section):
                 contain the name of the file, which the caller adds.
         """
 
+    def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
+        """Return the number of items per event of all ragged columns of a piece. Readers may do it without the values.
+
+        Raises:
+            DataError: the events cannot be read.
+        """
+        return ItemCounts.of_table(self.load(location, piece))
+
+    def declared_items(self, names: Iterable[str]) -> ItemGroups:
+        """Return the columns that the settings declare as the same items, of the columns with these names."""
+        return ()
+
 
 class ColumnReader(Reader):
     """Base class of readers of files with named columns, of which some can be chosen."""
 
+    compares_lengths: ClassVar[bool] = True
+
     columns: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     """Columns to read in addition to `columns`, if the file has them."""
+    items: tuple[tuple[str, ...], ...] = ()
+    """Groups of columns, by name or by patterns such as `jet_*`: the columns of a group describe the same items, and
+    different items than all other columns. Columns in no group are the same items if they have equal lengths in all
+    events."""
+
+    def declared_items(self, names: Iterable[str]) -> ItemGroups:
+        return match_groups(self.items, names)
 
     def with_optional(self, names: Collection[str]) -> Self:
         optional = tuple(name for name in self.columns if name in names)
@@ -151,16 +176,28 @@ class FilePieces(Sequence[Table]):
     Args:
         reader: The reader with its settings.
         location: Path or URL of the file.
+        items: The columns that are the same items, as all files of a dataset decide it. None lets this file decide.
     """
 
     reader: Reader
     location: str
+    items: ItemGroups | None = None
 
     _plans: dict[Stat, list[FilePiece]] = field(default_factory=dict, compare=False, repr=False)
+    _groups: dict[Stat, ItemGroups] = field(default_factory=dict, compare=False, repr=False)
 
     def with_optional(self, names: Collection[str]) -> FilePieces:
         """Return the same sequence for a file in which some of these columns may be missing."""
-        return FilePieces(self.reader.with_optional(names), self.location)
+        return FilePieces(self.reader.with_optional(names), self.location, self.items)
+
+    def with_items(self, items: ItemGroups | None) -> FilePieces:
+        """Return the same sequence with the decision which columns are the same items."""
+        return replace(self, items=items)
+
+    def item_counts(self, index: int) -> ItemCounts:
+        """Return the number of items per event of a piece, for the columns whose items are not declared."""
+        counts = self.reader.item_counts(self.location, self.plan[index])
+        return counts.without(name for group in self.reader.declared_items(counts.sets) for name in group)
 
     @property
     def plan(self) -> list[FilePiece]:
@@ -183,8 +220,34 @@ class FilePieces(Sequence[Table]):
     def __getitem__(self, index: slice) -> list[Table]: ...
     def __getitem__(self, index: int | slice) -> Table | list[Table]:
         if isinstance(index, slice):
-            return [self.reader.load(self.location, piece) for piece in self.plan[index]]
-        return self.reader.load(self.location, self.plan[index])
+            return [self._load(piece) for piece in self.plan[index]]
+        return self._load(self.plan[index])
+
+    def _load(self, piece: FilePiece) -> Table:
+        table = self.reader.load(self.location, piece)
+        declared = self.reader.declared_items(table)
+        return share_items(table, (*declared, *(self._file_groups(table) if self.items is None else self.items)))
+
+    def _file_groups(self, table: Table) -> ItemGroups:
+        """Return the columns of the same items that are not declared. The file is only read if this piece has some."""
+        if not self.reader.compares_lengths:
+            return ()
+        declared = {name for group in self.reader.declared_items(table) for name in group}
+        if not ItemCounts.of_table(table).without(declared).groups:
+            return ()
+        status = stat(self.location)
+        if status not in self._groups:
+            self._groups.clear()
+            self._groups[status] = self._compare_all()
+        return self._groups[status]
+
+    def _compare_all(self) -> ItemGroups:
+        counts = self.item_counts(0)
+        for index in range(1, len(self)):
+            counts = ItemCounts.combine([counts, self.item_counts(index)])
+            if not counts.groups:
+                return ()
+        return counts.groups
 
 
 def cut_evenly(total: int, size: int) -> list[FilePiece]:

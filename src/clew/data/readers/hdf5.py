@@ -21,6 +21,7 @@ from clew.data.readers.base import (
     make_table,
     open_file,
 )
+from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table, hdf5
 from clew.errors import DataError
 from clew.storage import is_url, local_path
@@ -59,6 +60,15 @@ class Hdf5Reader(ColumnReader):
                 return table.join({}, units=self.units)
             return make_table({name: _column(d, name, piece) for name, d in self._datasets(file).items()}, self.units)
 
+    def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
+        with _opened(location) as file:
+            if "clew_table" in file.attrs:
+                facts = json.loads(file.attrs["columns"])
+                return _clew_item_counts(file, self.columns_to_read(facts, "column") or list(facts), piece)
+            lists = {n: d for n, d in self._datasets(file).items() if h5py.check_vlen_dtype(d.dtype) is not None}
+            lengths = {n: np.array([len(item) for item in d[piece.start : piece.stop]]) for n, d in lists.items()}
+        return ItemCounts.of(lengths, {name: name for name in lengths})
+
     def _datasets(self, file: h5py.File) -> dict[str, Any]:
         """Return the datasets to read by the name of their column."""
         datasets = _all_datasets(file)
@@ -72,6 +82,18 @@ class Hdf5Reader(ColumnReader):
         if not paths:
             raise DataError("no dataset of numbers in it")
         return {name: datasets[path] for name, path in zip(column_names(paths), paths, strict=True)}
+
+
+def _clew_item_counts(file: h5py.File, names: list[str], piece: FilePiece) -> ItemCounts:
+    """Return the counts of a clew table. Only offsets are read."""
+    facts = json.loads(file.attrs["columns"])
+    pointing = {facts[name]["offsets"] for name in facts if "index_of" in facts[name]}
+    keys = {name: facts[name]["offsets"] for name in names if "offsets" in facts[name]}
+    keys = {name: key for name, key in keys.items() if key not in pointing}
+    first: dict[str, str] = {}
+    sets = {name: first.setdefault(key, name) for name, key in keys.items()}
+    offsets = {name: file["offsets"][key][piece.start : piece.stop + 1] for key, name in first.items()}
+    return ItemCounts.of({name: np.diff(array) for name, array in offsets.items()}, sets)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from clew.data.readers.base import ColumnReader, FilePiece, cut_evenly, make_table, open_file
+from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table
-from clew.data.table.ragged import Offsets
 from clew.errors import DataError
 
 _ROWS = 4096
@@ -43,10 +43,16 @@ class ParquetReader(ColumnReader):
         with _opened(location) as file:
             names = self._names(file.schema_arrow)
             rows = _rows(file, piece, names)
-            sets = _item_sets(file)
-        shared: dict[str, Offsets] = {}
-        columns = {name: _column(rows[name], name, sets.get(name, name), shared, piece.start) for name in names}
-        return make_table(columns, self.units)
+        return make_table({name: _column(rows[name], name, piece.start) for name in names}, self.units)
+
+    def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
+        with _opened(location) as file:
+            names = [name for name in self._names(file.schema_arrow) if _is_list(file.schema_arrow.field(name).type)]
+            if not names:
+                return ItemCounts.of({}, {})
+            rows = _rows(file, piece, names)
+        lengths = {name: _array(rows[name]).value_lengths().fill_null(0).to_numpy() for name in names}
+        return ItemCounts.of(lengths, {name: name for name in names})
 
     def _names(self, schema: Any) -> list[str]:
         chosen = self.columns_to_read(schema.names, "column")
@@ -92,29 +98,6 @@ def _rows(file: Any, piece: FilePiece, names: list[str]) -> Any:
     return ArrowTable.from_batches(batches).combine_chunks()
 
 
-def _item_sets(file: Any) -> dict[str, str]:
-    """Return for each list the first one with as many items, and as many empty lists, in every row group: lists of the
-    same items.
-
-    The file contains no other information about lists. Different items agree in every row group by chance only in files
-    with few events.
-    """
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    counts: dict[str, tuple[tuple[int, int], ...]] = {}
-    for index in range(file.metadata.num_columns):
-        name = file.schema.column(index).path.partition(".")[0]
-        counts[name] = tuple(_counts(group.column(index)) for group in groups)
-    first: dict[tuple[tuple[int, int], ...], str] = {}
-    lists = [field.name for field in file.schema_arrow if _is_list(field.type) and _usable(field.type)]
-    return {name: first.setdefault(counts[name], name) for name in lists}
-
-
-def _counts(chunk: Any) -> tuple[int, int]:
-    """Return the number of items and empty lists together, and the number of empty lists if the file contains it."""
-    has_null_count = chunk.is_stats_set and chunk.statistics.has_null_count
-    return chunk.num_values, chunk.statistics.null_count if has_null_count else 0
-
-
 def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
@@ -131,19 +114,21 @@ def _usable(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], first: int) -> Column:
+def _array(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _column(column: Any, name: str, first: int) -> Column:
     from pyarrow import types
 
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array = _array(column)
     _check_filled(array, name, first)
     if types.is_fixed_size_list(array.type):
         return _values(array, name, first)
     if not _is_list(array.type):
         return np.asarray(array.to_numpy(zero_copy_only=False))
     offsets = array.offsets.to_numpy().astype(np.int64)
-    offsets -= offsets[0]
-    like = shared.setdefault(items, offsets)
-    return Ragged(_values(array, name, first), like if np.array_equal(like, offsets) else offsets)
+    return Ragged(_values(array, name, first), offsets - offsets[0])
 
 
 def _values(lists: Any, name: str, first: int) -> NDArray[Any]:

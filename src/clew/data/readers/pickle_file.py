@@ -35,8 +35,7 @@ class PickleReader(ColumnReader):
     columns: tuple[str, ...] = ()
     """Entries to read. By default all. Each is one array for all events, or a list with one array per event. A list
     with
-    one dict per event is accepted too. Lists never share offsets: the file does not say which of them describe the same
-    items."""
+    one dict per event is accepted too."""
     units: dict[str, str] = {}
     """Units of columns. The file does not contain them."""
     chunk: Annotated[int, Setting(ge=1)] = 10_000

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field as Setting
 
 from clew.data.readers.base import ColumnReader, FilePiece, column_names, cut_evenly, make_table, open_file
+from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table
 from clew.data.table.ragged import Offsets
 from clew.errors import ClewError, DataError, nearest
@@ -45,6 +46,15 @@ class RootReader(ColumnReader):
             shared: dict[str, Offsets] = {}
             columns = {name: _column(branch, piece, shared) for name, branch in self._branches(tree).items()}
         return make_table(columns, self.units)
+
+    def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
+        with self.open_tree(location) as tree:
+            branches = {name: branch for name, branch in self._branches(tree).items() if branch.ragged}
+            first: dict[str, str] = {}
+            sets = {name: first.setdefault(branch.items, name) for name, branch in branches.items()}
+            with _one_line_errors("the number of items cannot be read"):
+                lengths = {name: branches[name].lengths(piece) for name in first.values()}
+        return ItemCounts.of(lengths, sets)
 
     @contextlib.contextmanager
     def open_tree(self, location: str) -> Iterator[Any]:
@@ -116,6 +126,24 @@ class _Branch:
         return kind.to_dtype.base.fields is None and kind.to_dtype.base.kind in "biuf"
 
     @property
+    def ragged(self) -> bool:
+        """Whether the number of its items varies."""
+        import uproot
+
+        return isinstance(self.inner.interpretation, uproot.AsJagged)
+
+    def lengths(self, piece: FilePiece) -> Any:
+        """Return the number of items of each event, without the values where possible."""
+        import uproot
+
+        counter, kind = self.inner.count_branch, self.inner.interpretation
+        if counter is not None and isinstance(counter.interpretation, uproot.AsDtype):
+            return counter.array(entry_start=piece.start, entry_stop=piece.stop, library="np")
+        raw = uproot.AsJagged(uproot.AsDtype("u1"), header_bytes=kind.header_bytes)
+        data = self.inner.array(raw, entry_start=piece.start, entry_stop=piece.stop, library="ak")
+        return _list_lengths(data) // kind.content.from_dtype.itemsize
+
+    @property
     def items(self) -> str:
         """The set of items that it describes: those that another branch counts, or its own."""
         counter = self.inner.count_branch
@@ -141,9 +169,23 @@ class _Field(_Branch):
         return inner.is_numpy and inner.parameter("__array__") is None
 
     @property
+    def ragged(self) -> bool:
+        layout = self.inner.array(entry_start=0, entry_stop=0).layout
+        return bool(layout.is_list and not layout.is_regular)
+
+    def lengths(self, piece: FilePiece) -> Any:
+        return _list_lengths(self.inner.array(entry_start=piece.start, entry_stop=piece.stop))
+
+    @property
     def items(self) -> str:
         own_list = "<" in self.kind and not self.kind.startswith("std::array")
         return self.path if own_list else self.path.rpartition(".")[0] or self.path
+
+
+def _list_lengths(array: Any) -> Any:
+    import awkward as ak
+
+    return np.asarray(ak.to_numpy(ak.num(array, axis=1)))
 
 
 def _branch(inner: Any) -> _Branch:

@@ -63,6 +63,15 @@ def events_not_finite(column: Column) -> Offsets:
     return rows
 
 
+def different_items(first: str, like: Ragged, name: str, column: Ragged) -> str:
+    """Return why two ragged columns cannot be combined, and what to do, as the text of an error."""
+    text = f"'{first}' and '{name}' do not describe the same items"
+    if not np.array_equal(like.lengths, column.lengths):
+        event = int(np.argmax(like.lengths != column.lengths))
+        return f"{text}: event {event} has {like.lengths[event]} and {column.lengths[event]} items"
+    return f"{text}; if they do, add the transform same_items for them, or declare them in the reader's items"
+
+
 def describe_column(column: Column) -> str:
     if isinstance(column, Ragged):
         shape = "".join(f"[{size}]" for size in column.values.shape[1:])

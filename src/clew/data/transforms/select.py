@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from clew.data.expression import Expression, is_true
-from clew.data.table import WEIGHT, Column, Ragged, Table
+from clew.data.table import WEIGHT, Column, Ragged, Table, different_items
 from clew.data.transforms.base import Transform
 from clew.errors import ConfigError, DataError
 
@@ -90,11 +90,7 @@ class SameItems(Transform):
         first, like = next(iter(ragged.items()))
         for name, column in ragged.items():
             if not np.array_equal(column.offsets, like.offsets):
-                event = int(np.argmax(column.lengths != like.lengths))
-                raise DataError(
-                    f"same_items: '{first}' and '{name}' differ: event {event} has {like.lengths[event]} and "
-                    f"{column.lengths[event]} items"
-                )
+                raise DataError(f"same_items: {different_items(first, like, name, column)}")
         return events.join({name: like.share(column.values) for name, column in ragged.items()})
 
 

@@ -105,6 +105,7 @@ def export(
             recipe=loaded.location,
             settings=loaded.config.model_dump(mode="json"),
             transforms=manifest.transforms,
+            input_items=manifest.input_items,
             inputs=work.inputs,
             outputs=output_names(work),
             recurrent=any(isinstance(module, nn.RNNBase) for module in model.modules()),

@@ -96,7 +96,7 @@ def read(path: str, data: JetDataConfig, steps: Sequence[Transform], inputs: Ite
     if kind == "hdf5" and data.images:
         return imagefile.read(path, data.images, columns)
     tree = {"tree": data.tree} if kind == "root" and data.tree else {}
-    return readers.read(path, columns=columns, **tree)
+    return readers.read(path, columns=columns, items=[data.constituents], **tree)
 
 
 def file_columns(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]:
@@ -127,7 +127,10 @@ def stack_inputs(events: Table, inputs: Sequence[str]) -> Ragged | NDArray[np.fl
         if not isinstance(column, Ragged):
             raise ConfigError(f"input '{text}' has one value per jet, the first input one per constituent")
         if column.offsets is not ragged[0].offsets:
-            raise ConfigError(f"inputs '{inputs[0]}' and '{text}' do not describe the same constituents")
+            raise ConfigError(
+                f"inputs '{inputs[0]}' and '{text}' do not describe the same constituents; name the columns of "
+                "constituents in data.constituents"
+            )
     return ragged[0].share(np.stack([column.values.astype(np.float32) for column in ragged], axis=1))
 
 

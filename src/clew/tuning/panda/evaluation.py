@@ -118,11 +118,11 @@ def _train(job: GridJob, point: Any) -> tuple[float, dict[str, Any]]:
         prepare(changed.recipe, changed.prepare, input=inputs, output=str(job.dataset), cache=cache)
     run = job.run
     if not run.config_file.exists():
-        train(changed.recipe, None, config=changed.train, output=run.path, on_start=job.on_start)
+        train(changed.recipe, None, config=changed.train, output=run.path, on_start=job.on_start, progress=False)
     elif different := _different_setting(run, changed.data, values):
         raise RunError(f"{run.path} was trained at another point ({different}); remove it, or use another folder")
     elif run.state != "finished":
-        resume(run, on_start=job.on_start)
+        resume(run, on_start=job.on_start, progress=False)
     value = objectives.objective_values(run, [objective])[0]
     _write_records(run, job.folder / "metrics.tgz")
     cost = objectives.run_cost(run)

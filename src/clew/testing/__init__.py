@@ -1,0 +1,26 @@
+"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store, a launcher, a strategy or
+an asynchronous rule, as tests that run on your own class.
+
+Subclass a suite in a test file, and set what it asks for:
+
+    from clew.testing import RecipeContract
+
+    class TestMine(RecipeContract):
+        recipe = "my_recipe.py"
+
+The tests of clew run the same suites over everything that clew ships.
+"""
+
+from __future__ import annotations
+
+try:
+    import pytest
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("clew.testing needs pytest: pip install 'clew[testing]'", name="pytest") from None
+
+pytest.register_assert_rewrite("clew.testing.readers", "clew.testing.tables")
+
+from clew.testing.readers import ReaderContract  # noqa: E402 (assertions must be registered first)
+from clew.testing.tables import assert_same_table, columns_sharing_offsets  # noqa: E402
+
+__all__ = ["ReaderContract", "assert_same_table", "columns_sharing_offsets"]
