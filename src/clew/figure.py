@@ -94,14 +94,21 @@ def table(columns: Mapping[str, Sequence[Any]], *, title: str) -> Figure:
     """
     texts = {name: [f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells] for name, cells in columns.items()}
     hidden = {"visible": False, "fixedrange": True}
-    style = {"align": "left", "fill": {"color": "rgba(0,0,0,0)"}, "line": {"color": COLOURS[6]}, "height": 28}
+    style: dict[str, Any] = {
+        "align": "left",
+        "fill": {"color": "rgba(0,0,0,0)"},
+        "line": {"color": COLOURS[6]},
+        "height": 28,
+    }
     trace = {
         "type": "table",
         "header": {"values": list(texts), **style},
         "cells": {"values": list(texts.values()), **style},
     }
-    height = 100 + 28 * max(map(len, texts.values()), default=0)
-    return figure([trace], title=title, xaxis=hidden, yaxis=hidden, height=height)
+    rows = 1 + max(map(len, texts.values()), default=0)
+    margin = {"l": 16, "r": 16, "t": 44, "b": 16}
+    height = margin["t"] + margin["b"] + 8 + style["height"] * rows
+    return figure([trace], title=title, xaxis=hidden, yaxis=hidden, margin=margin, height=height)
 
 
 def picture(svg: str, *, title: str) -> Figure:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clew.core.files import atomic_path
 from clew.data import writers
 from clew.data.dataset import Dataset
-from clew.data.table import Ragged, Table, concat, in_memory
+from clew.data.table import EVENT_COLUMNS, Ragged, Table, concat, in_memory
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.inference import exported_model
 from clew.inference.ensemble import EnsembleTask
@@ -29,9 +29,6 @@ from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
 from clew.training.run_recipe import recipe_of_run
-
-EVENT_COLUMNS = ("run", "run_number", "lumi", "event", "event_number", "event_id")
-"""Columns of the samples that are copied by default, if they exist."""
 
 
 def predict(
@@ -71,7 +68,8 @@ def predict(
         data: A dataset or its folder. Default: the dataset of the run.
         split: The split to use. Default: `test`, or `val` if there is no `test`.
         input: Files or globs of raw events to use instead of a dataset.
-        columns: Columns of the samples to copy. Default: those in `EVENT_COLUMNS` that exist.
+        columns: Columns of the samples to copy, such as labels. Default: those that identify an event (`run`, `lumi`,
+            `event`, ...), if they exist.
         raw: Whether to add the outputs of the network.
         weights: Which weights to use: "best" or "last".
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.

@@ -25,6 +25,9 @@ def export(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    keep_float64: Annotated[
+        bool, typer.Option("--keep-float64", help="Inputs that are float64 stay float64 (default: float32).")
+    ] = False,
 ) -> None:
     """Export a run's model: one file with the network, its weights and the scaling of its inputs.
 
@@ -43,11 +46,22 @@ def export(
     from clew.inference.export.api import export as export_model  # loads torch, so a wrong folder is reported first
 
     exported = export_model(
-        opened, to=to, output=output, weights=weights, tolerance=tolerance, data=data, split=split, replace=replace
+        opened,
+        to=to,
+        output=output,
+        weights=weights,
+        tolerance=tolerance,
+        data=data,
+        split=split,
+        replace=replace,
+        keep_float64=keep_float64,
     )
     facts = exported.facts
-    inputs = ", ".join(f"{each.name} ({', '.join(each.axes)}, ...)" for each in facts.inputs)
+    inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)
+    narrowed = [each.name for each in facts.inputs if each.sample_type]
+    if narrowed:
+        console.print(f"  float64 inputs became float32: {', '.join(narrowed)} (--keep-float64 keeps them)")
     console.print(f"  differs from the original by {facts.difference:.1g} at most (tolerance {facts.tolerance:g})")
     for title, items in (("includes", facts.included), ("does not include", facts.left_out)):
         if items:

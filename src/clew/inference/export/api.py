@@ -48,6 +48,7 @@ def export(
     split: str | None = None,
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
+    keep_float64: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
 
@@ -67,9 +68,10 @@ def export(
         split: The split to compare on. Default: `test`, or `val` if there is no `test`.
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         replace: Whether an existing file may be replaced.
+        keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
 
     Returns:
-        The path of the file, and its description.
+        The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
 
     Raises:
         RecipeError: The model cannot be exported, or file and original do not agree.
@@ -93,7 +95,7 @@ def export(
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
     fitted = [type(t).model_validate(facts) for t, facts in zip(loaded.transforms(), manifest.transforms, strict=True)]
-    work, done = _prepare(loaded, model, samples, fitted)
+    work, done = _prepare(loaded, model, samples, fitted, keep_float64=keep_float64)
     try:
         writer = make_writer(work)
         facts = ExportFacts(
@@ -152,7 +154,7 @@ def _check_output(path: Path, ending: str, *, replace: bool) -> Path:
 
 
 def _prepare(
-    recipe: Recipe, model: nn.Module, samples: Table, transforms: Sequence[Transform]
+    recipe: Recipe, model: nn.Module, samples: Table, transforms: Sequence[Transform], *, keep_float64: bool
 ) -> tuple[ExportWork, preprocessing.Preprocessing]:
     names = None if recipe.columns is None else [name for name in recipe.columns if name in samples]
     first: Batch = to_batch(samples.slice(0, _TRACED_SAMPLES), names)
@@ -160,14 +162,20 @@ def _prepare(
         raise DataError("one sample is not enough to export a model; give more with data=")
     inputs = find_inputs(recipe, model, first)
     done = preprocessing.describe_preprocessing(recipe, transforms, inputs)
-    scaled = tuple(_with_scale(item, done) for item in inputs)
-    flat = FlatForward(recipe, model, scaled).eval()
-    return ExportWork(flat, model, scaled, tuple(item.of(first) for item in scaled)), done
+    scaled = [_with_scale(item, done) for item in inputs]
+    described = tuple(item.described(item.of(first), keep_float64=keep_float64) for item in scaled)
+    flat = FlatForward(recipe, model, described).eval()
+    return ExportWork(flat, model, described, tuple(item.of(first) for item in described)), done
 
 
 def _with_scale(item: ModelInput, done: preprocessing.Preprocessing) -> ModelInput:
     scale = done.scales.get(item.column) if item.part in ("column", "values", "padded") else None
     return item if scale is None else item.model_copy(update={"scale": scale})
+
+
+def _hint(exported: ExportedModel) -> str:
+    narrowed = [item.name for item in exported.facts.inputs if item.sample_type]
+    return f"; float64 inputs became float32 ({', '.join(narrowed)}): --keep-float64 keeps them" if narrowed else ""
 
 
 def _check_difference(
@@ -183,6 +191,6 @@ def _check_difference(
     if not worst.value <= tolerance:
         raise RecipeError(
             f"exported and original differ by {worst.value:.2g} in '{worst.output}' on a batch of {worst.size} "
-            f"samples, more than the tolerance of {tolerance:g}"
+            f"samples, more than the tolerance of {tolerance:g}{_hint(exported)}"
         )
     return worst.value
