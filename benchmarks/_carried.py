@@ -29,7 +29,7 @@ BITS = 12
 
 
 def pack(path: Path, count: int, seed: int) -> None:
-    """Write so many pairs of tops and the pool of minimum-bias collisions."""
+    """Write `events` top pairs and the pool of minimum-bias collisions."""
     config = ParticleFlowGeneratorConfig()
     firsts = range(0, count, EVENTS_PER_FILE)
     parts = [
@@ -59,7 +59,7 @@ def unpack(path: Path) -> tuple[Table, pileup.PileupPool]:
 
 
 def overlaid(path: Path, count: int, seed: int, folder: Path) -> list[str]:
-    """Files of events that are made of them, as many at a time as there are cores."""
+    """Write files of events made from them, with one process per core."""
     folder.mkdir(parents=True, exist_ok=True)
     files = range(-(-count // EVENTS_PER_FILE))
     jobs = [(path, min(EVENTS_PER_FILE, count - f * EVENTS_PER_FILE), seed, f, folder) for f in files]
@@ -84,7 +84,7 @@ def _file(job: tuple[Path, int, int, int, Path]) -> str:
 
 
 def _halves(values: NDArray[Any]) -> NDArray[Any]:
-    """Rounded floats as their upper and middle bytes, apart: so they compress."""
+    """Rounded floats as separate upper and middle bytes, which compress better."""
     if values.dtype != np.float32:
         return values
     drop = 24 - BITS

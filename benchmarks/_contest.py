@@ -40,7 +40,7 @@ class Contestant:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._wait()  # until it stands before its first step
+        self._wait()  # until it is before its first step
 
     def turn(self) -> None:
         """Called by the loop at the start of every step.

@@ -1,4 +1,4 @@
-"""Downpour on the MLP of the originals, in whatever processes a launcher started, or with so many local workers."""
+"""Downpour on the MLP of the originals, in the processes that a launcher started, or with local workers."""
 
 from __future__ import annotations
 

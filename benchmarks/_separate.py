@@ -39,7 +39,7 @@ def network() -> nn.Module:
 
 
 class Data:
-    """Samples on the device; every model goes through them in an order of its own, another one every epoch."""
+    """Samples on the device; every model has its own order of samples, a new one every epoch."""
 
     def __init__(self, device: torch.device, seed: int = 0) -> None:
         rng = torch.Generator().manual_seed(seed)
@@ -48,7 +48,7 @@ class Data:
         self._device = device
 
     def numbers(self, batches: int = 1) -> Callable[[], Tensor]:
-        """What gives the numbers of the next batches, in the stream that asks."""
+        """A function that returns the numbers of the next batches, in the current stream."""
         place, order, some = SAMPLES, torch.empty(0, dtype=torch.int64), batches * SIZE
 
         def following() -> Tensor:
@@ -76,7 +76,7 @@ def eager(device: torch.device, data: Data) -> Step:
 
 
 def graphed(device: torch.device, data: Data, stream: Any, steps: int = 1) -> Step:
-    """So many steps of a model recorded once, gathering included, and replayed in a stream. Recorded there too: the
+    """Steps of a model, recorded once with the gathering of batches, and replayed in a stream. Recorded there too: the
     memory that cuBLAS works in belongs to a stream, and graphs that share some must not run at the same time."""
     model, following = network().to(device), data.numbers(steps)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True, capturable=True)
@@ -113,7 +113,7 @@ def graphed(device: torch.device, data: Data, stream: Any, steps: int = 1) -> St
 
 
 def in_streams(device: torch.device, data: Data, count: int, steps: int) -> Step:
-    """A round of so many recorded models, each in a stream of its own."""
+    """One round of recorded models, each in its own stream."""
     streams: list[Any] = [torch.cuda.Stream() for _ in range(count)]  # type: ignore[no-untyped-call]
     models = [graphed(device, data, stream, steps) for stream in streams]
 

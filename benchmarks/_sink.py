@@ -1,4 +1,4 @@
-"""The receiving side of `async.py`: a raw socket read into one buffer, and a server of clew's; both answer a block."""
+"""The receiving side of `async.py`: a raw socket read into one buffer, and a server of clew; both answer blocks."""
 
 import socket
 import threading

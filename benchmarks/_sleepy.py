@@ -54,7 +54,7 @@ class Sleepy(Recipe):
 
 
 def prepared(folder: Path, batches: int) -> Dataset:
-    """So many batches of ten, and a few held-out samples."""
+    """A dataset of `batches` batches of ten, and a few held-out samples."""
     x = np.random.default_rng(1).normal(size=(10 * batches + 100, 3)).astype(np.float32)
     path = folder / "sleepy.h5"
     Table({"x": x, "y": x.sum(1)}).save(path)

@@ -1,4 +1,4 @@
-"""The trainings that benchmarks compare: the same model, first weights, batches and optimiser for everybody."""
+"""The trainings that benchmarks compare: the same model, first weights, batches and optimiser for all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from clew.recipes.tracking.recipe import Tracking
 
 
 class Turning:
-    """In a recipe: says `turn` at the begin of every training step."""
+    """For a recipe: calls `turn` at the start of every training step."""
 
     turn: Turn = staticmethod(lambda: None)
 
@@ -38,7 +38,7 @@ class Widths(Section):
 
 
 class Flat(Turning, Recipe):
-    """20 numbers to yes or no."""
+    """Binary classification of 20 numbers."""
 
     Config = Widths
     columns = ("x", "y")
@@ -64,30 +64,30 @@ class Graphs(Turning, Tracking):
 
 
 class Task(Protocol):
-    """The same training for everybody."""
+    """The same training for every contestant."""
 
     name: str
     dataset: Dataset
     size: int
     steps: int
-    """Of a block."""
+    """Steps of a block."""
 
     @property
     def alike(self) -> bool:
-        """Whether one block is as much work as another."""
+        """Whether all blocks are the same amount of work."""
 
     @property
     def recipe(self) -> Flat | Graphs:
-        """Whose model and loss everybody has."""
+        """The recipe whose model and loss all contestants use."""
 
     def bare(self, turn: Turn) -> None:
-        """The loop a user would write, and nothing else."""
+        """The loop that a user would write, and nothing else."""
 
     def batches(self) -> Iterator[Any]:
-        """An epoch for others' loops, loaded as the bare one does."""
+        """The batches of an epoch for other loops, loaded as in the bare one."""
 
     def loss(self, model: nn.Module, item: Any) -> Tensor:
-        """The mean over such a batch."""
+        """The mean loss of such a batch."""
 
 
 @dataclass
@@ -134,7 +134,7 @@ class GraphTask:
         self.table = self.dataset.read("train", columns=list(Tracking.columns or ()))
         self.epochs = 0
         self.sampler = Sampler(len(self.table), self.size)
-        """The order of clew's own sampler: events differ in size, and so everybody has the same in the same round."""
+        """The order of the sampler of clew: events differ in size, so all contestants get the same ones in a round."""
 
     def bare(self, turn: Turn) -> None:
         model, optimizer = fresh(self.recipe)
@@ -158,7 +158,7 @@ class GraphTask:
 
 
 def fresh(recipe: Recipe) -> tuple[nn.Module, Adam]:
-    """The weights that clew begins with for seed 0, and the optimiser everybody has."""
+    """The first weights of clew for seed 0, and the optimiser of all contestants."""
     torch.manual_seed(0)
     model = recipe.model()
     return model, Adam(model.parameters(), lr=1e-3, fused=True)
@@ -172,14 +172,14 @@ def with_clew(task: Task, folder: Path, turn: Turn, **settings: Any) -> None:
 
 
 def ratio(task: Task, times: Times, who: str, other: str) -> float:
-    """How many times as fast `other` is as `who`."""
+    """The speed of `other` divided by that of `who`."""
     if task.alike:
         return quartile(times[who]) / quartile(times[other])
     return float(np.median(np.divide(times[who], times[other])))
 
 
 def against(sheet: Sheet, title: str, task: Task, times: Times, rival: str) -> None:
-    """clew's speed over that of a rival who also ran against himself."""
+    """The speed of clew divided by that of a rival, which also ran against itself."""
     for who, blocks in times.items():
         sheet.state(f"{title}: {who}", task.steps * task.size / quartile(blocks), "samples/s")
     again = f"{rival} again"
@@ -202,7 +202,7 @@ def flat_data(folder: Path) -> Dataset:
 
 
 def generated(name: str, folder: Path, events: int) -> Dataset:
-    """A shipped recipe's own events, made and prepared."""
+    """The generated and prepared events of a shipped recipe."""
     recipe = find(name)()
     for _ in recipe.generate(events, 1, folder / "events"):
         pass

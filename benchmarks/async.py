@@ -37,7 +37,7 @@ SIZE = 1_244_060
 
 
 def apply(sheet: Sheet, rounds: int) -> None:
-    """One update at the master, against torch's fused Adam on a flat tensor. Workers look whether it is finite."""
+    """One update at the master, against torch's fused Adam on a flat tensor. Workers check that it is finite."""
     torch.set_num_threads(1)
     update = 1e-3 * torch.randn(SIZE)
     master = MasterWeights(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
@@ -86,7 +86,7 @@ def over_mpi(sheet: Sheet, rounds: int) -> str:
 
 
 class _Sink:
-    """The far side of raw sockets and of a clew server, in a process of its own, so that no lock is shared."""
+    """The far side of raw sockets and of a clew server, in a separate process, so that no lock is shared."""
 
     def __init__(self) -> None:
         code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from _sink import main; main()"
@@ -132,7 +132,7 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
 
 
 def plain(samples: int, epochs: int) -> float:
-    """A loop as one would write it: samples/s of one thread."""
+    """A plain loop: samples/s of one thread."""
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(each) for each in data(samples))
     model = wide()
@@ -151,7 +151,7 @@ def plain(samples: int, epochs: int) -> float:
 
 
 def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **asynchronous: Any) -> float:
-    """The same by clew, one thread a process: samples/s after the first epoch."""
+    """The same with clew, one thread per process: samples/s after the first epoch."""
     output = folder / f"run-{time.monotonic_ns()}"
     settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "asynchronous": asynchronous}
     script = [sys.executable, str(HERE / "_downpour.py"), json.dumps(settings)]
@@ -209,7 +209,7 @@ def uneven(sheet: Sheet, folder: Path, *, quick: bool) -> None:
 
 
 def _taken(folder: Path, data: Any, pause: float, slowed: str) -> tuple[float, float]:
-    """Seconds a batch, and the smallest share of batches that a worker did."""
+    """Seconds per batch, and the smallest share of batches that a worker did."""
     from _sleepy import Sleepy
 
     run = clew.train(

@@ -48,7 +48,7 @@ _ZOOM = """([from, to]) => new Promise(done => {
 
 
 def long_run(folder: Path, records: int) -> Run:
-    """A run folder with so many steps."""
+    """A run folder with `records` steps."""
     run = Run.create(folder / "long", config={"recipe": "load"}, environment={"host": "load"})
     times = {"seconds": 0.1, "wait": 0.01, "communicate": 0.0}
     with (run.records_folder / "rank-0.jsonl").open("w") as file:
@@ -60,7 +60,7 @@ def long_run(folder: Path, records: int) -> Run:
 
 
 def visit(browser: Any, live: Live, path: str) -> tuple[Any, float, float]:
-    """Somebody logs in and opens a page; the visitor, and the seconds until all curves in sight were there, and until
+    """Log in and open a page; return the visitor, and the seconds until all visible curves were drawn, and until
     they could be zoomed."""
     visitor = Visitor(browser, live, live.token)
     page = visitor.open(path, wait="commit")

@@ -1,7 +1,7 @@
 """ONNX inference of exported models against torch's, on the same batches and cores.
 
-Each model is trained for a few steps, exported by `clew export` (which compares it with the original first), and asked
-about the same ready batches as its original: torch in inference mode, ONNX through what `clew predict` uses. Both have
+Each model is trained for a few steps, exported by `clew export` (which compares it with the original first), and run
+on the same ready batches as its original: torch in inference mode, ONNX through what `clew predict` uses. Both have
 two threads that do not spin while they wait, and each the size of batches, 32 or 256 events, at which it is faster: the
 smaller keeps what lies between layers in the caches, the larger spreads the cost of a call. They take turns in one
 process, a short block each, in an order shuffled every round; compared are 25th percentiles of block times, and torch
@@ -43,7 +43,7 @@ Contestants = dict[str, Callable[[], Any]]
 
 
 class Gru(nn.Module):
-    """Sequences of 4 numbers to 3 classes."""
+    """Classifies sequences of 4 numbers into 3 classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def plain_run(folder: Path, make: Callable[[], nn.Module], data: Callable[[], Ta
 
 
 def recipe_run(folder: Path, name: str, settings: tuple[str, ...] = (), events: int = 700) -> Run:
-    """A run of a shipped recipe on its own synthetic events; recipes with the same generator get the same ones."""
+    """A run of a shipped recipe on its synthetic events; recipes with the same generator get the same ones."""
     chosen = load_settings(name, [*settings, "train.epochs=1", "train.steps=2"])
     events_folder = folder.parent / f"{type(chosen.recipe).generate.__qualname__}-{events}"
     if not events_folder.exists():
@@ -107,11 +107,11 @@ MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
     "jetimages (cloud)": (partial(recipe_run, name="jetimages", settings=("model.kind=cloud",)), None),
     "jetfeatures (MLP)": (partial(recipe_run, name="jetfeatures"), None),
 }
-"""Names, how a run of each is made, and, for one typed in here, what makes the model."""
+"""Names, a function that trains a run of each, and a function that builds the models defined here."""
 
 
 def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple[Contestants, int, float]:
-    """torch (twice) and ONNX on batches of each size, the events of a block, and how far the two are apart."""
+    """torch (twice) and ONNX on batches of each size, the events of a block, and the difference of both."""
     custom_recipe = None if make is None else make()
     exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=custom_recipe)
     recipe, config = recipe_of_run(run, custom_recipe)
@@ -136,7 +136,7 @@ def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple
 
 
 def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict[str, float]:
-    """25th percentile of each contestant's seconds a pass, over rounds in which all take turns."""
+    """25th percentile of the seconds per pass of each contestant, over rounds in which all take turns."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     order, rng, repeats = list(contestants), random.Random(0), {}
     for name, work in contestants.items():
@@ -155,7 +155,7 @@ def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict
 
 
 def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """The bar of one model, told on the way."""
+    """The bar of one model, printed when it is measured."""
     make_run, make_model = MODELS[title]
     run = make_run(folder)
     torch.set_num_threads(THREADS)  # training has set its own
@@ -192,6 +192,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if "OMP_WAIT_POLICY" not in os.environ:  # as `clew` has it: torch's threads would spin, and lose to anything else
+    if "OMP_WAIT_POLICY" not in os.environ:  # as in `clew`: threads of torch would spin, and be slower with other load
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"})
     sys.exit(main())

@@ -1,6 +1,6 @@
 """How fast jets become batches, and what clew costs in the training of a tagger.
 
-Jets are random numbers in the columns of `clew data generate jets`, with as many constituents as those have. One core.
+Jets are random numbers in the columns of `clew data generate jets`, with the same numbers of constituents. One core.
 Reading: all columns of a file, by uproot or pyarrow alone (to awkward arrays, or NumPy values and offsets; a thread),
 and by clew up to batches of 512 jets as torch tensors, in turns; 25th percentiles of CPU time.
 Training: the GRU tagger of the recipe `jets`, by `clew.train` as users call it and by a bare loop with the same
@@ -37,9 +37,9 @@ from clew.runs.environment import capture
 
 READ_BAR, TRAIN_BAR = 1.3, 0.97
 BATCH = 512
-"""Jets a batch when reading."""
+"""Jets per batch when reading."""
 SIZE, STEPS = 128, 3
-"""Of batches, and of a block of steps, when training."""
+"""Size of batches, and of a block of steps, when training."""
 Turn = Callable[[], None]
 Times = dict[str, list[float]]
 
@@ -72,7 +72,7 @@ def jets(count: int, seed: int = 1) -> Table:
 
 
 def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
-    """Seconds of every block of everybody, in another order every round; the first round does not count."""
+    """Seconds of every block of every contestant, in another order every round; the first round does not count."""
     times: Times = {name: [] for name in blocks}
     rng = np.random.default_rng(1)
     for _ in range(rounds + 1):
@@ -138,7 +138,7 @@ def by_clew(location: str, names: list[str]) -> None:
 
 
 def reading(kind: str, folder: Path, count: int, rounds: int) -> tuple[float, float, float]:
-    """clew's time over that of the library, the library's over its own, and clew's jets a second."""
+    """The time of clew over that of the library, the library over itself, and jets per second of clew."""
     table, path = jets(count), folder / f"jets.{kind}"
     (write_root if kind == "root" else write_parquet)(table, path)
     names, alone = list(table), by_uproot if kind == "root" else by_pyarrow
@@ -150,7 +150,7 @@ def reading(kind: str, folder: Path, count: int, rounds: int) -> tuple[float, fl
 
 
 class Over(Exception):  # noqa: N818
-    """Ends a contestant whose blocks are all done."""
+    """Raised in a contestant to end it after its last block."""
 
 
 class Contestant:
@@ -166,7 +166,7 @@ class Contestant:
     _error: BaseException | None
 
     def turn(self) -> None:
-        """Called by the loop at the begin of every step."""
+        """Called by the loop at the start of every step."""
         if self._steps % STEPS == 0:
             self._back.release()
             self._go.acquire()
@@ -212,7 +212,7 @@ class Turning(Jets):
 
 
 def bare(dataset: Dataset, turn: Turn) -> None:
-    """The loop a user would write who has the data in memory: the same batches in the same order."""
+    """The loop that a user with data in memory would write: the same batches in the same order."""
     recipe, table = Jets(), dataset.read("train", columns=["constituents", "label"])
     torch.manual_seed(0)
     model, batches = recipe.model(), BatchBuilder(table)
@@ -237,7 +237,7 @@ def by_train(dataset: Dataset, folder: Path, turn: Turn) -> None:
 
 
 def training(folder: Path, count: int, rounds: int) -> tuple[float, float, float]:
-    """clew's speed over that of the bare loop, the loop's over its own, and clew's jets a second."""
+    """The speed of clew over that of the bare loop, the loop over itself, and jets per second of clew."""
     jets(count).save(folder / "jets.h5")
     output, cache = str(folder / "dataset"), str(folder / "cache")
     dataset = clew.prepare("jets", input=[str(folder / "jets.h5")], output=output, cache=cache, workers=1)

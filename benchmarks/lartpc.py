@@ -24,7 +24,7 @@ from torch.nn import functional as f
 from clew.recipes.lartpc.network import ParticleNet, dense_images
 
 SHARES = {"tracks": 0.014, "particle": 0.0003}
-"""Of pixels that are not zero."""
+"""Shares of pixels that are not zero."""
 THREADS = 2
 
 

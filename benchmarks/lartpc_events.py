@@ -1,4 +1,4 @@
-"""How fast synthetic liquid-argon events are made, how empty they are, and what compressing them in memory gives.
+"""How fast synthetic liquid-argon events are generated, how sparse they are, and how well they compress in memory.
 
 Events of the recipe's generator at 3600 x 3600, alone and under 40 cosmic muons. Tiles are those that a pooling by 5
 sees, once and twice. If the public ProtoDUNE-HD frame is available (CLEW_TEST_DATA), it is measured too.
@@ -37,7 +37,7 @@ HELD = 30_000
 
 
 def generating(sheet: Sheet, quick: bool) -> dict[str, Table]:
-    """Both kinds of events, and how fast they came."""
+    """Both kinds of events, and the speed of generating them."""
     tables = {}
     simulate(1, 1)
     for name, config, count in (
@@ -55,7 +55,7 @@ def generating(sheet: Sheet, quick: bool) -> dict[str, Table]:
 
 
 def tiles(events: Table, by: int, size: tuple[int, int]) -> float:
-    """The share of squares of so many pixels that are not empty, in percent."""
+    """The share of squares of this size that are not empty, in percent."""
     small = images.shrink_images(events, size, by)
     return float(100 * small.ragged(INDEX).lengths.mean() / (-(-size[0] // by) * -(-size[1] // by)))
 
@@ -79,7 +79,7 @@ def emptiness(sheet: Sheet, events: Mapping[str, Table]) -> None:
 
 
 def rate(work: Callable[[], Any], min_seconds: float) -> float:
-    """Times a second of CPU."""
+    """Calls per CPU second."""
     work()
     start, times = time.process_time(), 0
     while time.process_time() - start < min_seconds:

@@ -3,7 +3,7 @@
 Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, dense images on the device already.
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
-have it everywhere, so that lists help nothing: whole images are handed over. `fed` is `clew train` itself, from images
+have it everywhere, so that lists do not help: whole images are used. `fed` is `clew train` itself, from images
 in compressed memory. Errors are measured first: each block against float64 with the same inputs, the fraction of
 winners that differ, and the gradients of the complete network compared with those of plain bf16.
 Without a device only plain PyTorch is tried, at a small image, and nothing is measured against a bar.
@@ -89,7 +89,7 @@ def captured(learn: Step) -> Step:
 
 
 def plain(network: ParticleNet, pixels: Pixels, label: Tensor) -> Step:
-    """What PyTorch does best; without a device, as it is."""
+    """The best variant of PyTorch; without a device, the plain network."""
     image = dense_images(*pixels, network.height, network.width)
     if label.device.type != "cuda":
         return learner(network, lambda: network.dense(image), label)
@@ -112,7 +112,7 @@ def timed(learn: Step, steps: int) -> Callable[[], float]:
 
 
 def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, rounds: int, rival: bool) -> float:
-    """Images/s of both, and memory of ours; ours is returned."""
+    """Images/s of both, and memory of clew; returns images/s of clew."""
     device, batch = pixels[0].device, len(pixels[2]) - 1
     label = torch.arange(batch, device=device) % 5
     torch.manual_seed(1)
@@ -169,7 +169,7 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
 
 
 def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
-    """Whole-network gradients of clew and of plain bf16, against plain float64: no worse is asked."""
+    """Whole-network gradients of clew and of plain bf16, against plain float64: those of clew must not be worse."""
     device = pixels[0].device
     label = torch.arange(len(pixels[2]) - 1, device=device) % 5
     torch.manual_seed(1)
@@ -221,7 +221,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
 
 
 def repeated(pixels: Pixels, batch: int) -> Pixels:
-    """Events again and again, until there are so many."""
+    """Repeat events until there are `count`."""
     index, charge, offsets = pixels
     events = len(offsets) - 1
     times = -(-batch // events)

@@ -1,4 +1,4 @@
-"""How fast `clew runs list` shows a folder of 1,000 runs: the whole command, as a user waits for it.
+"""How fast `clew runs list` shows a folder of 1,000 runs: the whole command.
 
 Every run has 300 step records, a validation after every 30 of them, checkpoints, and the settings of a real one; one in
 ten was killed, one in ten failed, one in fifty was resumed. The folders are written just before: the system holds them
@@ -28,7 +28,7 @@ STEPS, EPOCH = 300, 30
 
 
 def step_lines(steps: int = STEPS, epoch: int = EPOCH) -> list[dict[str, Any]]:
-    """What a rank writes in a training, without its start and end."""
+    """The records of a rank in a training, without start and end."""
     facts: list[dict[str, Any]] = []
     plan = {"epochs": steps // epoch, "steps": steps * 10, "samples": epoch * 640, "parameters": 4321}
     facts.append({"kind": "plan", **plan, "device": "cpu", "loading": {}})

@@ -25,7 +25,7 @@ from clew import Dataset, Run
 from clew.recipe import find
 
 SHARE = 0.28
-"""Of an inline run's time that validation took in the original."""
+"""The share of validation in the time of an inline run, in the original."""
 NOTHING: dict[str, Any] = {"trace": False, "monitor_seconds": None}
 ALL: dict[str, Any] = {"trace": True, "monitor_seconds": 1.0}
 
@@ -55,7 +55,7 @@ def seconds(run: Run) -> tuple[float, float]:
 
 
 def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
-    """A split in which validation takes its share of an inline run, found in two tries; and the share it then has."""
+    """A split in which validation takes its share of an inline run, found in two steps; and the share it has."""
     val, share = 0.3, 0.0
     for attempt in range(3):
         data = split(folder, source, val, f"set-{attempt}")
@@ -63,7 +63,7 @@ def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
         share = judged / full
         if abs(share - SHARE) < 0.02:
             break
-        cost = (share / (1 - share)) / (val / (1 - val))  # of judging an event, in trainings of one
+        cost = (share / (1 - share)) / (val / (1 - val))  # of evaluating one event, in units of training one
         odds = SHARE / (1 - SHARE) / cost
         val = odds / (1 + odds)
     return data, share
@@ -85,7 +85,7 @@ def background_validation(sheet: Sheet, folder: Path, *, quick: bool) -> None:
 
 
 def watched(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
-    """Tracing and monitoring against nothing of the kind."""
+    """A training with tracing and monitoring against one without."""
     loops = {
         "unwatched": partial(with_clew, task, folder / "a", **NOTHING),
         "unwatched again": partial(with_clew, FlatTask(task.dataset), folder / "b", **NOTHING),

@@ -54,7 +54,7 @@ BEGUN = time.perf_counter()
 
 
 def data(folder: Path, events: int) -> Dataset:
-    """Jets without a meaning, prepared."""
+    """Random jets, prepared."""
     table = jets(events)
     mass = np.random.default_rng(2).exponential(60, events) + 5.0 * table.fixed("label")
     table.join({"jet_mass": mass}).save(folder / "jets.h5")
@@ -72,7 +72,7 @@ Way = Callable[[settings.Settings, Any], Executor]
 
 
 def study(path: Path, template_settings: settings.Settings, way: Way) -> tuple[float, float]:
-    """Seconds on the clock and of processors that a study takes."""
+    """The wall time and CPU time of a study, in seconds."""
     start, cpu = time.perf_counter(), time.process_time()
     done = tune(template_settings, path, executor=lambda opened: way(template_settings, opened))
     seconds, own_cpu = time.perf_counter() - start, time.process_time() - cpu
@@ -145,7 +145,7 @@ def packed_rate(
             while step < plan.stop:
                 step += len(run_steps(batches, plan, step, plan.stop - step).numbers)
         epoch += 1
-        if epoch == 2:  # all is recorded
+        if epoch == 2:  # everything is recorded
             torch.accelerator.synchronize()
             start, before = time.perf_counter(), step
     torch.accelerator.synchronize()
@@ -213,7 +213,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
 
 
 def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
-    """A whole study on the device: trials an hour with records, validation and metrics."""
+    """A whole study on the device: trials per hour with records, validation and metrics."""
     epochs, one = 2, [Slot((), (0,))]
     packs: Way = lambda settings, s: PackExecutor(s.folder, settings, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)

@@ -42,7 +42,7 @@ def random_event(rng: np.random.Generator, count: int) -> tuple[Tensor, Tensor]:
 
 
 class Training:
-    """One network and its optimiser; `padded` says how events are handed over."""
+    """One network and its optimiser; `padded` is the form of its input."""
 
     def __init__(self, settings: ParticleFlowNetworkConfig, *, padded: bool, length: int) -> None:
         torch.manual_seed(1)
@@ -95,7 +95,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
 
 
 def _threads(sheet: Sheet, event: tuple[Tensor, Tensor]) -> None:
-    """What another number of threads changes: bins of elements at first, and the loss after three steps."""
+    """The effect of another number of threads: bins of elements at first, and the loss after three steps."""
     bins, losses = [], []
     for threads in (1, 1, 2):
         torch.set_num_threads(threads)

@@ -5,9 +5,9 @@ accuracies on the validation events within 0.1% between models trained on each (
 answers of one model on both; the same weights to start from; the same bits from a second training on the GPU. Stated:
 the fraction of elements that are in different bins, the fraction with a different class, and the drift of the losses.
 
-Where the machine with the GPU has no time for the processors' trainings, they are done elsewhere and carried:
+Where the machine with the GPU has no time for the processors' trainings, they are done on another machine and copied:
 
-    python benchmarks/particleflow_devices.py --save FOLDER       # seeds that the folder lacks, each kept when done
+    python benchmarks/particleflow_devices.py --save FOLDER       # seeds that the folder lacks, each saved when done
     python benchmarks/particleflow_devices.py --against FOLDER    # with the events of the folder
 
 Without a GPU, `--here` compares one thread with two in the place of devices, to find mistakes in this file.
@@ -47,7 +47,7 @@ SIDES = ("processors", "GPU", "GPU again")
 
 @dataclass
 class Trained:
-    """One seed on one side, and what its model says of the validation events."""
+    """One seed on one side, and the outputs of its model for the validation events."""
 
     seed: int
     accuracy: float
@@ -60,12 +60,12 @@ class Trained:
     torch: str = torch.__version__
 
     def as_dict(self) -> dict[str, Any]:
-        """Without what is long."""
+        """The figures without long lists."""
         return {name: value for name, value in asdict(self).items() if name not in ("losses", "classes")}
 
 
 def config(arguments: argparse.Namespace, side: str) -> WorkloadConfig:
-    """Of one side."""
+    """The settings of one side."""
     first = side == SIDES[0]
     settings = {"gpus": 0, "threads": 1 if first else 2} if arguments.here else {"gpus": int(not first)}
     return WorkloadConfig(deterministic=True, **_request(arguments), **settings)
@@ -117,7 +117,7 @@ def made(arguments: argparse.Namespace, folder: Path) -> EventData:
 
 
 def benches(arguments: argparse.Namespace, folder: Path, event_data: EventData) -> dict[str, WorkloadRunner]:
-    """A place to train for each side."""
+    """A folder for each side."""
     places = {side: folder / side.replace(" ", "-") for side in SIDES}
     return {
         side: WorkloadRunner(
@@ -128,7 +128,7 @@ def benches(arguments: argparse.Namespace, folder: Path, event_data: EventData) 
 
 
 def save(arguments: argparse.Namespace, folder: Path) -> None:
-    """Train the processors' seeds that are not there yet."""
+    """Train the missing seeds on processors."""
     saved: Path = arguments.save
     if not (saved / "facts.json").exists():
         event_data = made(arguments, folder)

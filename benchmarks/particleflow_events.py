@@ -2,7 +2,7 @@
 
 CPU time of one process, files of 100 events as `clew data generate particleflow` makes them (writing left out):
 Pythia's ttbar and QCD with 200 pile-up once the pool exists, its start for every file counted, and events without
-Pythia. What the pool costs is shown besides; it is made once. Published are the mean numbers of elements (5,033 in
+Pythia. The cost of the pool is shown too; it is made once. Published are the mean numbers of elements (5,033 in
 ttbar, 5,005 in QCD) and, read off plots, those of particles in ttbar. `--plots FOLDER` draws them, and spectra.
 """
 
@@ -32,21 +32,21 @@ RANGES = {"charged hadron": (1800, 3600), "neutral hadron": (735, 1075)}
 
 
 def pool_cost(config: ParticleFlowGeneratorConfig, part: int) -> float:
-    """CPU seconds of the whole pool, from one part of it made anew."""
+    """CPU seconds of the whole pool, estimated from one part."""
     start = time.process_time()
     pythia.PythiaGenerator("minimum bias", 1, energy=config.energy).collisions(part)
     return (time.process_time() - start) * config.pool.size / part
 
 
 def sample(config: ParticleFlowGeneratorConfig, count: int) -> tuple[Table, float]:
-    """Events, and how many a CPU-second."""
+    """Events, and events per CPU second."""
     start = time.process_time()
     tables = [generator.make_events(min(100, count - first), 1, first // 100, config) for first in range(0, count, 100)]
     return concat(tables), count / (time.process_time() - start)
 
 
 def counts(table: Table) -> dict[str, float]:
-    """Mean number of each class an event."""
+    """Mean number of each class per event."""
     pid = table.ragged("targets").values[:, 0].astype(int)
     return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(table)).tolist(), strict=True))
 
@@ -56,7 +56,7 @@ def bar(name: str, value: float, limit: float, unit: str, ok: bool) -> dict[str,
 
 
 def compared(table: Table, process: str, *, classes: bool) -> list[dict[str, Any]]:
-    """Elements within 5%, classes within 15% of what is published."""
+    """Elements within 5%, classes within 15% of the published numbers."""
     mean = float(table.ragged("elements").lengths.mean())
     off = mean / ELEMENTS[process] - 1
     bars = [bar(f"{process}: elements ({mean:,.0f}) off {ELEMENTS[process]:,.0f}", 100 * off, 5, "%", abs(off) < 0.05)]
@@ -112,7 +112,7 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
 
 
 def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str, str]) -> None:
-    """Shares of events by how many they have of something."""
+    """The distribution of a count over events."""
     highest, lowest = (of([of(values) for values in every.values()]) for of in (max, min))
     edges = (
         np.arange(highest + 2) - 0.5 if highest < 60 else np.linspace(0.97 * lowest, 1.03 * highest, 22).round() - 0.5

@@ -92,7 +92,7 @@ class Kernels:
         self.batches, self.dtype, self._graph_forward = data.binned, dtype, graph_forward
 
     def outputs(self, network: GraphFlow, x: Tensor, orders: list[Tensor] | None = None) -> dict[str, Tensor]:
-        """Into `orders` go the places in bins of every layer."""
+        """`orders` receives the places in bins of every layer."""
         return self._graph_forward.forward_in_bins(network, x, self.fill, self.first, self.dtype, orders)
 
 
@@ -122,7 +122,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._losses(self.x, self.y)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.loss = loss.detach()  # what holds on to the graph of another stream cannot be captured
+        self.loss = loss.detach()  # objects with a reference to the graph of another stream cannot be captured
         self.optimizer.step()
 
     def step(self, number: int) -> None:
@@ -148,7 +148,7 @@ class Training:
 
 
 def rate(training: Training, events: int, steps: int) -> tuple[float, float]:
-    """Events a second, by the median step; GiB at the peak."""
+    """Events per second of the median step; GiB at the peak."""
     for number in range(3):
         training.step(number)
     if training.device.type != "cuda":
@@ -214,7 +214,7 @@ def _report_rate(sheet: Sheet, name: str, training: Training, events: int, steps
 
 
 def losses(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, float]:
-    """Of each after the same steps on the same events, from the same weights."""
+    """The loss of each after the same steps on the same events, from the same weights."""
     settings, data = TINY if tiny else ParticleFlowNetworkConfig(), _data(4, tiny, device)
     torch.backends.cuda.matmul.allow_tf32 = False
     kinds: dict[str, Plain | Kernels] = {"plain fp32": Plain(data, half=False), "plain bf16": Plain(data, half=True)}
@@ -268,7 +268,7 @@ def _by_kernels(data: Data, settings: ParticleFlowNetworkConfig) -> tuple[list[T
     indices: list[Tensor] = []
     outputs = _outputs_and_gradients(Kernels(data), settings, data, indices)
     events, length = data.plain[0][0].shape[:2]
-    rows = data.layout.mask.numel() // events  # all events are as long
+    rows = data.layout.mask.numel() // events  # all events have the same length
     spare = torch.arange(rows, length, device=data.device).expand(2, events, -1)
     orders = [torch.cat([each.view(2, events, rows).long() % rows, spare], dim=-1) for each in indices]
     return orders, outputs

@@ -39,7 +39,7 @@ Contestants = dict[str, Callable[[], Any]]
 
 
 class Flat(Recipe):
-    """20 numbers to one."""
+    """A regression of 20 numbers to one."""
 
     columns = ("x",)
 
@@ -68,7 +68,7 @@ class InMemory:
         return len(self.table)
 
     def check(self, columns: Any) -> None:
-        """They are there."""
+        """Batches that are ready."""
 
     def units(self, size: int, ranks: int) -> Iterator[Callable[[], Table]]:
         step = size * self.batches
@@ -133,7 +133,7 @@ def graphs(events: int, folder: Path) -> Dataset:
 
 
 def on_disk(sheet: Sheet, dataset: Dataset, folder: Path) -> None:
-    """Events a second of the whole of `clew.predict`, by the kind of file."""
+    """Events per second of a complete `clew.predict`, by the kind of file."""
     run = clew.train("tracking", dataset, epochs=1, steps=2, output=folder / "run")
     for ending in ("h5", "parquet", "root"):
         taken = seconds(partial(clew.predict, run, output=folder / f"out.{ending}"))

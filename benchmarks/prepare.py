@@ -35,7 +35,7 @@ ARIADNE = 19.0
 
 
 def tiled(path: Path, events: int) -> int:
-    """The sample, over and over, with event numbers that go on; how many events that makes."""
+    """Write the repeated sample with continuous event numbers; return the number of events."""
     if not SAMPLE.is_file():
         write_text(path, simulate(events, seed=1))
         return events
@@ -49,7 +49,7 @@ def tiled(path: Path, events: int) -> int:
 
 
 def prepare(source: Path, folder: Path, workers: int, *, verify: bool = True) -> tuple[int, float, float]:
-    """One cold preparation, verified if asked: events, CPU seconds of this process, wall seconds."""
+    """One cold preparation, verified on request: events, CPU seconds of this process, wall seconds."""
     for name in ("dataset", "cache"):
         shutil.rmtree(folder / name, ignore_errors=True)
     cpu, wall = time.process_time(), time.perf_counter()

@@ -3,9 +3,9 @@
 MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
 are trained on the same split, seed by seed, for so many epochs that none of them improves any more.
 Compared is the validation accuracy over the best of the ten tenths of the epochs, in pairs of equal seeds. (The best of
-all epochs would favour whoever's accuracy is noisiest. The last tenth punishes whoever learned all there is early: on
-jet images those that average get three times the epochs, are where one process ends after a third of them, and then
-learn their samples by heart: diloco 0.9115 after four tenths, 0.886 at the end, its loss risen from 0.24 to 0.64.)
+all epochs would favour the noisiest accuracy. The last tenth would punish early convergence: on jet images those that
+average get three times the epochs, reach the result of one process after a third of them, and then overfit: diloco
+0.9115 after four tenths, 0.886 at the end, its loss risen from 0.24 to 0.64.)
 Stated is how many epochs each needed to come within half a percent of where one process comes. Quality does not depend
 on the load of the machine; times are not taken.
 """
@@ -32,7 +32,7 @@ HERE = Path(__file__).parent
 STRATEGIES = ("downpour", "easgd", "gem", "diloco", "backup")
 TASKS = {"digits": (digits, "narrow", 100), "jet images": (jets, "images", 60)}
 LONGER = {"easgd": 3, "diloco": 3, "backup": 3}
-"""Where four workers average, each makes a quarter of the steps: they get so many times the epochs."""
+"""Where four workers average, each makes a quarter of the steps: the factor for their epochs."""
 NEAR = 0.005
 
 
@@ -70,7 +70,7 @@ def curve(run: Run) -> list[float]:
 
 
 class Trainings:
-    """Trainings in processes of their own, so many at a time; what a folder has already is not done again."""
+    """Trainings in separate processes, a few at a time; finished ones in the folder are not repeated."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self._folder, self._pool = folder, ThreadPoolExecutor(jobs)
@@ -90,12 +90,12 @@ class Trainings:
 
 
 def reached(accuracies: list[float]) -> float:
-    """The accuracy it comes to: the mean over the best tenth of the epochs."""
+    """The final accuracy: the mean over the best tenth of the epochs."""
     return max(float(part.mean()) for part in np.array_split(accuracies, 10) if len(part))
 
 
 def needed(accuracies: list[float], goal: float) -> float:
-    """Epochs until the accuracy is there; NaN if it never is."""
+    """Epochs until the accuracy is reached; NaN if it never is."""
     return next((float(number) for number, value in enumerate(accuracies, 1) if value >= goal), np.nan)
 
 

@@ -68,13 +68,13 @@ def auc(scores: Floats, truth: Ints) -> float:
 
 
 def network(images: NDArray[np.float32], truth: Ints, fold_numbers: Ints, kind: str, epochs: int) -> Floats:
-    """Log odds of every image by the network that has not seen it."""
+    """Log odds of every image by the network that was not trained on it."""
     scores = np.empty(len(truth))
     for fold in range(FOLDS):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             train_rows = np.flatnonzero(fold_numbers != fold)
-            # every run is validated; here on images it knows, and nothing is decided by it
+            # every run is validated; here on training images, and nothing depends on it
             rows = {"train": train_rows, "val": train_rows[::20], "test": np.flatnonzero(fold_numbers == fold)}
             inputs = {split: [str(_write(folder / f"{split}.h5", images, truth, r))] for split, r in rows.items()}
             loaded = load_settings("jetimages", _settings(kind, epochs, fold))
@@ -115,7 +115,7 @@ def _write(path: Path, images: NDArray[np.float32], truth: Ints, rows: Ints) -> 
 
 
 def inputs(images: NDArray[np.float32]) -> dict[str, Floats]:
-    """What trees may see: pixels, the shapes that the network computes, both."""
+    """The inputs of trees: pixels, the shapes that the network computes, both."""
     tensor = torch.from_numpy(images)
     shape_values = shapes(CloudPixels.of(tensor, 64), tensor.sum(dim=(1, 2))).numpy().astype(np.float64)
     pixels = images.reshape(len(images), -1).astype(np.float64)
@@ -164,7 +164,7 @@ def best_trees(
 
 
 def bootstrap(a: Floats, b: Floats, truth: Ints, fold_numbers: Ints, replicas: int) -> tuple[float, float, float]:
-    """Errors of both mean AUCs and of their difference, images drawn anew within folds and classes."""
+    """Errors of both mean AUCs and of their difference, with images resampled within folds and classes."""
     rng = np.random.default_rng(0)
     cells = [np.flatnonzero((fold_numbers == fold) & (truth == kind)) for fold in range(FOLDS) for kind in (0, 1)]
     drawn = []

@@ -39,10 +39,10 @@ from clew.training.device import find_device
 SEED, PART = 14, 64
 """Seed of the generator; images per training or evaluation batch."""
 SPARE = 12.0
-"""Seconds to stop in."""
+"""Seconds that are reserved for stopping."""
 RULES = {"auto": "rate by the root of the batch", "none": "the same rate"}
 STUDY = {"all": 0.862, "gamma": 0.98, "e": 0.99, "mu": 0.998, "pi": 0.58, "K": 0.62}
-"""Shares that were right there, on other events."""
+"""The accuracies of the study, on other events."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is made and learned."""
+    """The numbers of events and epochs."""
 
     train: int
     test: int
@@ -74,18 +74,18 @@ QUICK = Sizes(60, 30, 1300, (1, 2, 4), (8, 16), 2, 1)
 
 
 class Clock:
-    """The time there is."""
+    """The time limit."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds, without those it takes to stop."""
+        """Seconds left, without those reserved for stopping."""
         return self._end - time.monotonic() - SPARE
 
     def ask(self, needed: float) -> None:
-        """Go on only with so many seconds left.
+        """Continue only if this number of seconds is left.
 
         Raises:
             StoppedError: there are fewer.
@@ -128,7 +128,7 @@ def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
 
 
 def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
-    """The dataset at a resolution. A run is validated on the test events; nothing is decided by it."""
+    """The dataset at a resolution. A run is validated on the test events; nothing depends on it."""
     place = folder / f"data-{shrink}"
     if not (place / "manifest.json").exists():
         train, test = made(folder, sizes, clock)
@@ -203,7 +203,7 @@ def scan(results: Sequence[dict[str, Any]]) -> list[figure.Figure]:
 
 
 def written(out: Path, results: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
-    """All that is known so far."""
+    """All results so far."""
     out.mkdir(parents=True, exist_ok=True)
     page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]

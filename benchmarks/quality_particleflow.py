@@ -1,13 +1,13 @@
-"""How well particle flow is learned: masked accuracy of the networks, a perceptron that sees one element, the majority.
+"""The quality of particle flow: masked accuracy of the networks, of a perceptron on single elements, of the majority.
 
-Events of Pythia (pairs of tops with pile-up), made here, or of collisions carried to a machine without Pythia
+Events of Pythia (pairs of tops with pile-up), made here, or of collisions copied to a machine without Pythia
 (`--collisions`, see `_carried.py`); parametric ones where there is neither. Three seeds, each with its own split and
 first weights; prepare, train, evaluate, as users do it. All networks see the same events for the same epochs with the
 same loss. With several `--rates` each network has the one that is best on validation events with a seed of its own,
 which is not among the three. The majority is the commonest class of the training events. Accuracies are over elements
 of the test split that no network has seen: no padding counts.
 
-The default is a small setting (20 pile-up, about 860 elements an event, a network of a quarter of the published width)
+The default is a small setting (20 pile-up, about 860 elements per event, a network of a quarter of the published width)
 that a laptop can do; `--full` is the published one (200 pile-up, 3.29M parameters), for a GPU. With `--minutes` every
 training gets its share of the time that is left and ends when it is over. `--json` is written after every training.
 """
@@ -44,7 +44,7 @@ MORE = {"train.optimizer.lr_rule": "none", "train.trace": "false", "train.keep_c
 
 
 class Study:
-    """Trainings one after the other, within a time, and what they came to."""
+    """Trainings one after the other, within a time limit, and their results."""
 
     def __init__(self, files: list[str], folder: Path, arguments: argparse.Namespace, trainings: int) -> None:
         self.files, self.folder, self.arguments, self.left = files, folder, arguments, trainings
@@ -52,7 +52,7 @@ class Study:
         self.done: list[dict[str, Any]] = []
 
     def train(self, kind: str, seed: int, rate: float, epochs: int) -> Run:
-        """One, as a user would."""
+        """One training, as a user would do it."""
         start = time.monotonic()
         loaded = load_settings("particleflow", self._settings(kind, seed, rate, epochs))
         output = self.folder / f"data-{seed}"
@@ -76,7 +76,7 @@ class Study:
         return run
 
     def keep(self, summary: dict[str, Any]) -> None:
-        """On disk at once, for whoever is killed later."""
+        """Write to disk at once, in case the process is killed later."""
         self.done.append(summary)
         print(f"# {json.dumps(summary | {'validation': summary['validation'][-1:]})}", flush=True)
         if self.arguments.json:

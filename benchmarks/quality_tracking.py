@@ -1,7 +1,7 @@
 """How well the shipped tracking recipes do, from raw files to tracks, over several seeds.
 
 Every seed makes its own events, its own split and its own training, on one process with one thread; figures are those
-of events that no network has seen. Real data (CLEW_TEST_DATA, default ../shared/data) is used where it is there: the
+of events that no network has seen. Real data (CLEW_TEST_DATA, default ../shared/data) is used if it is available: the
 public BES-III sample is evaluated with the networks trained on generated events; the TrackML graphs are split by event.
 The part `acts` needs pyacts (the extra `hep`): a hit graph and ACTS' Kalman filter on the very same unseen events.
 """
@@ -59,7 +59,7 @@ BARS = {
 ACTS_SETTINGS = ["detector.name=acts", "train.epochs=16", "train.batch_size=2", "train.optimizer.lr_batch=2"]
 ACTS_EVENTS, ACTS_UNSEEN = 400, 100
 OTHER = 1000
-"""Added to a seed: the unseen ACTS events are of a sample of their own."""
+"""Added to a seed: the unseen ACTS events are a separate sample."""
 Figures = dict[tuple[str, str], dict[str, float]]
 Found = dict[tuple[str, str], list[dict[str, float]]]
 """Figures of every seed."""
@@ -145,7 +145,7 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
 
 
 def speed(run: Run, recipe: Any, events: Table) -> float:
-    """Events a second of CPU time, one thread: hits to graphs, the network, tracks; an event at a time."""
+    """Events per second of CPU time, one thread: hits to graphs, the network, tracks; one event at a time."""
     hits, model = trackml.barrel_hits(events), recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     model.eval()
@@ -168,7 +168,7 @@ PARTS: dict[str, Callable[[int, Path], Figures]] = {
 
 
 def missing(part: str) -> str:
-    """What a part needs and has not, in one line; nothing where it can run."""
+    """What a part needs and lacks, in one line; empty if it can run."""
     if part == "trackml" and not TRACKML.is_file():
         return f"no {TRACKML}"
     if part == "acts" and importlib.util.find_spec("acts") is None:

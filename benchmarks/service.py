@@ -1,13 +1,13 @@
 """The service under load: 200 runs that report 10 points a second each, on SQLite and on PostgreSQL, and its failures.
 
-Runs are real folders, sent by the pusher that trainings use, a batch a second and run, from processes on the same cores
-as the server. A point is a step record; each gives five curves a value. Times inside the server are those it puts into
+Runs are real folders, sent by the pusher that trainings use, one batch per second and run, from processes on the cores
+of the server. A point is a step record; each gives five curves a value. Times inside the server are those it puts into
 `Server-Timing`: from the moment it has read the last byte of a batch to the first byte of the answer, with all waiting
 for the event loop, for threads, for the writer and for the commit on disk. What they leave out, bytes that wait in a
 socket for the server to read them, is in what clients see: whole calls, sending and receiving included. Batches of the
-first second, in which all runs are created, count as well. The overview is requested every 0.5 s meanwhile. Then
-the server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its
-page is asked for.
+first second, in which all runs are created, count as well. The overview is requested every 0.5 s meanwhile. Then the
+server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its
+page is requested.
 
     python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
     python benchmarks/service.py --quick          # 15 seconds, once
@@ -45,12 +45,12 @@ from tests.server.postgres import running, why_not
 
 RUNS, PROCESSES = 200, 4
 CURVES = 5
-"""That a step record gives a value to."""
+"""Curves that get a value from a step record."""
 
 
 @contextmanager
 def server(folder: Path, kind: str) -> Iterator[Live]:
-    """A server on a database of its own."""
+    """A server on a new database."""
     if kind == "sqlite":
         yield from _live(folder, ("--no-agent",))
         return
@@ -82,12 +82,12 @@ class Asking(threading.Thread):
 
 
 class Pulse(threading.Thread):
-    """Wakes up fifty times a second: what it misses, everybody on this machine missed."""
+    """Wakes up fifty times per second: its delays are those of every process on this machine."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.longest = 0.0
-        """Seconds that it overslept."""
+        """Seconds of delay."""
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Pulse(threading.Thread):
 
 
 def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
-    """Let them all report; what they saw, together."""
+    """Let all processes report; return their joined results."""
     folder.mkdir(parents=True)
     known = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
     begin, each = time.time() + 4, RUNS // PROCESSES
@@ -119,7 +119,7 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def lost(live: Live, folder: Path, written: int) -> int:
-    """Points that were written and are not there once: in records, in curves, in sums."""
+    """Points that are not stored exactly once in records, curves and sums."""
     missing = 0
     with live.client() as client:
         rows, after = [], None

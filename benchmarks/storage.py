@@ -1,6 +1,6 @@
 """Files up to a real S3 and down again: clew's transfers against plain fsspec (s3fs) and botocore, in one run.
 
-No bar is set for this: what clew adds (parts that can be gone on with, and a checksum of every file before it gets its
+No bar is set for this: what clew adds (parts that can be resumed, and a checksum of every file before it gets its
 name) costs reading, and the table says how much. SeaweedFS, server and clients share this machine, so speeds are
 not those of a network. Contestants take turns, a file each, in an order shuffled every round; compared are medians,
 and clew against itself shows what noise is left. XRootD and its xrdcp join where `--xrootd root://HOST//FOLDER` names
@@ -33,11 +33,11 @@ from tests.sites.conftest_s3 import serving
 
 BUCKET = "bench"
 Way = Callable[[str, Path], None]
-"""Of a place and a local file."""
+"""Copies between a location and a local file."""
 
 
 def contestants() -> dict[str, tuple[Way, Way]]:
-    """Each one's way up and down."""
+    """The upload and download of each contestant."""
     import botocore.session
     import s3fs
 
@@ -70,7 +70,7 @@ def _copy(source: str | Path, target: str | Path) -> None:
 
 
 def xrootd() -> dict[str, tuple[Way, Way]]:
-    """By clew, and by XRootD's own command."""
+    """With clew, and with the command of XRootD."""
 
     def xrdcp(source: str | Path, target: str | Path) -> None:
         command = ["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)]
@@ -81,7 +81,7 @@ def xrootd() -> dict[str, tuple[Way, Way]]:
 
 
 def measure(ways: dict[str, tuple[Way, Way]], base: str, folder: Path, *, size: int, rounds: int) -> dict[str, Any]:
-    """Megabytes a second, up and down."""
+    """Megabytes per second, up and down."""
     speeds: dict[str, dict[str, list[float]]] = {name: {"up": [], "down": []} for name in ways}
     for turn in range(rounds):
         order = list(ways)

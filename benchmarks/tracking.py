@@ -41,7 +41,7 @@ BUILDERS = {
     "hitgraph": ("hit graphs", 40_000),
     "tracknet": ("sequences", 30_000),
 }
-"""Least events per CPU-second. Nobody asks for the last two: four fifths of what was measured first, to notice when
+"""Least events per CPU-second. The last two are not requirements: four fifths of the first measurement, to notice when
 they become slower."""
 
 
@@ -193,7 +193,7 @@ def _resident(field: str) -> float:
 
 
 def trained(kind: str, count: int) -> tuple[float, float]:
-    """`train_once` in a process of its own, so that peaks of memory do not mix."""
+    """`train_once` in a separate process, so that peaks of memory do not mix."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
         return alone.submit(train_alone, kind, count).result()
 
@@ -218,7 +218,7 @@ def builders(sheet: Sheet, table: Table, repeat: int) -> None:
 
 
 def training(sheet: Sheet, samples: Table, *, quick: bool) -> None:
-    """Ragged batches against dense ones: speed, and memory above what was there."""
+    """Ragged batches against dense ones: speed, and additional memory."""
     sheet.bar("rival's scores differ from ours by", same_scores(samples), 1e-4, "", lower=True)
     runs = [{kind: trained(kind, 128 if quick else 512) for kind in KINDS} for _ in range(1 if quick else 3)]
     for kind in KINDS:

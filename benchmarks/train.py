@@ -1,6 +1,6 @@
 """How fast a training is, and what clew itself costs in it.
 
-Contestants take turns in one process on one core, each in a thread of its own that sleeps while another works: a
+Contestants take turns in one process on one core, each in its own thread, which sleeps while another works: a
 block of 20 steps of one, then of the next, in an order shuffled every round. Compared are 25th percentiles of block
 times, because run against run scatters by 10% on a shared machine; the bare loop against itself shows what is left.
 The GraphNet's steps are a hundred times as long, so that a block of 20 would never be undisturbed, and its batches
@@ -40,7 +40,7 @@ from clew.training import checkpoint
 from clew.training.loop import _Loop
 
 WIDE_STEPS = 4
-"""Of a block of the MLP with 2 million parameters."""
+"""Steps of a block of the MLP with 2 million parameters."""
 
 
 def with_lightning(task: Task, turn: Turn) -> None:
@@ -62,7 +62,7 @@ def with_lightning(task: Task, turn: Turn) -> None:
             return self.optimizer
 
         def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-            return batch  # it is there
+            return batch  # it is installed
 
     class Epochs:
         def __iter__(self) -> Iterator[Any]:
@@ -98,7 +98,7 @@ def single(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
 
 
 def checkpoints(sheet: Sheet, data: Dataset, folder: Path, count: int) -> None:
-    """What a checkpoint a minute costs: the loop is held up, and its steps are slower while the thread writes."""
+    """The cost of one checkpoint per minute: the loop waits, and its steps are slower while the thread writes."""
     task = FlatTask(data, Flat(Widths(hidden=(2230, 2230, 2230))), 32)
     starts: list[float] = []
     with timed(_Loop, "_save") as saves, timed(checkpoint, "save_state") as writes:
@@ -138,7 +138,7 @@ def slowed(
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """All of it; returns how many blocks of each contestant were counted."""
+    """Run all parts; return how many blocks of each contestant were counted."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     warnings.filterwarnings("ignore", module="lightning")

@@ -1,4 +1,4 @@
-"""How fast the tracking GraphNet trains on an accelerator: clew against the loop a user would write.
+"""How fast the tracking GraphNet trains on an accelerator: clew against the loop that a user would write.
 
 Contestants take turns in one process, in blocks of steps on the same batches for all in a round; the device is waited
 for before the clock is read. The plain loop makes a batch of a table in memory, sends it to the device and steps, one
@@ -28,7 +28,7 @@ STEPS = 20
 
 
 class DeviceTask(GraphTask):
-    """The GraphNet on the device that clew would take."""
+    """The GraphNet on the device that clew would choose."""
 
     def bare(self, turn: Turn) -> None:
         device = find_device()

@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def overhead(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
-    """Milliseconds a trial of a function that does nothing."""
+    """Milliseconds per trial of a function that does nothing."""
     study = _study(scratch / "trivial", trials)
     start, cpu = time.perf_counter(), time.process_time()
     tune(study.config, study, function=lambda values: float(values["model.dropout"]))
@@ -92,7 +92,7 @@ def overhead(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str
 
 
 def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
-    """Milliseconds of an ask, the last of a study that is kept open, behind so many trials."""
+    """Milliseconds of one ask in an open study, after this number of trials."""
     import optuna
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
@@ -127,8 +127,8 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
 
 
 def rival(scratch: Path, python: Path, trials: int, turns: int, conditions: dict[str, Any]) -> list[dict[str, Any]]:
-    """Trials an hour once both slots are busy, and seconds to the first trial, by clew and by Ray Tune in turns. Others
-    use this machine too: each side counts by the quarter of its rounds that was disturbed least."""
+    """Trials per hour once both slots are busy, and seconds to the first trial, by clew and by Ray Tune in turns. The
+    machine has other load: each side counts by the least disturbed quarter of its rounds."""
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 8, "train.threads": 1, "model.hidden": 16}
     rounds = [_round(scratch, python, settings, trials, number) for number in range(turns)]
     conditions["rival"] = rounds
@@ -200,14 +200,14 @@ def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> d
 
 
 def _rates(start: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
-    """Seconds to the first trial without imports; trials an hour after the first two, which import."""
+    """Seconds to the first trial without imports; trials per hour after the first two, which import."""
     order = sorted(ends)
     hourly = 3600 * (len(order) - 2) / (order[-1] - order[1])
     return {"first": max(min(starts) - start - imports, 0.0), "per_hour": hourly, "imports": imports}
 
 
 def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
-    """Trials an hour as runs of their own that share a device, so many at a time."""
+    """Trials per hour as separate runs that share a device, several at a time."""
     from clew.jobs.launchers.launcher import Slot
 
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 3, "train.threads": 1, "model.hidden": 16}
@@ -246,7 +246,7 @@ def _study(path: Path, trials: int) -> Study:
 
 
 def _quartile(values: list[float]) -> float:
-    """Others use this machine too: what they add is left out."""
+    """The machine has other load, which is left out."""
     return float(np.percentile(values, 25))
 
 

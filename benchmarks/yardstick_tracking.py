@@ -1,8 +1,7 @@
 """ACTS events and ACTS' combinatorial Kalman filter on them: events/s of both, efficiency, purity.
 
-One thread, one process, seconds of CPU time. The same events are had by `simulate_acts(events, seed, gun=...)`,
-so that a network's figures can stand beside these. Needs pyacts (the extra `hep`); without it there is nothing to
-measure, and no bar.
+One thread, one process, seconds of CPU time. `simulate_acts(events, seed, gun=...)` gives the same events, so that the
+figures of a network can be compared with these. Needs pyacts (the extra `hep`); without it nothing is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Triton's kernels as an H200 would get them, without one."""
+"""Machine code of Triton kernels for an H200, compiled without a device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 KernelSignatures = Mapping[Any, tuple[list[str], Mapping[str, Any]]]
-"""By kernel: the types of its arguments but those, behind them, that are known before it is compiled; and these."""
+"""For each kernel: the types of its arguments, and its compile-time constants."""
 
 
 def machine_code(signatures: KernelSignatures) -> dict[str, int]:
-    """Bytes of it for compute capability 9.0, by the kernel's name."""
+    """Bytes of machine code for compute capability 9.0, by the name of the kernel."""
     import triton
     from triton.backends.compiler import GPUTarget
 

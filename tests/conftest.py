@@ -20,19 +20,19 @@ from clew.settings import load_settings
 
 EVENTS = 300
 
-# no test asserts time, and a busy machine may take long over any example
+# no test asserts time, and any example may take long on a busy machine
 settings.register_profile("clew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("clew")
 
 
-# who is started in the background of a shell script is deaf to Ctrl-C, and so are its children
+# a process started in the background of a shell script ignores Ctrl-C, and so do its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is prepared is cached in a folder of this session, never in the user's; no run reports to their server."""
+    """The cache is a folder of this session, never the user's; no run reports to the user's server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("CLEW_CONFIG", str(tmp_path_factory.mktemp("config")))
@@ -68,11 +68,11 @@ def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def dataset_copy(dataset: Dataset, tmp_path: Path) -> Dataset:
-    """The dataset in a folder of its own, to be damaged."""
+    """A copy of the dataset that a test may damage."""
     return Dataset(shutil.copytree(dataset.path, tmp_path / "dataset"))
 
 
 @pytest.fixture
 def run_copy(run: Run, tmp_path: Path) -> Run:
-    """The run in a folder of its own, to be damaged or evaluated again."""
+    """A copy of the run that a test may damage or evaluate again."""
     return Run.open(shutil.copytree(run.path, tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""Nothing here can build an image: that the files say what they should, and agree."""
+"""Images cannot be built here: the files are checked for content and consistency."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_workload_images_call_the_entry_of_hep_score() -> None:
 
 
 def linted(tool: str, *words: str, text: str | None = None) -> str:
-    """What a linter has to say."""
+    """The output of a linter."""
     installed = Path(sys.executable).with_name(tool)
     program = str(installed) if installed.exists() else shutil.which(tool)
     if program is None:
@@ -71,7 +71,7 @@ def test_shellcheck_has_nothing_to_say() -> None:
 
 @pytest.mark.parametrize("name", ["clew.def", "particleflow.def"])
 def test_shellcheck_has_nothing_to_say_of_a_definition(name: str) -> None:
-    """There is no linter for definitions: of their sections of shell."""
+    """There is no linter for definitions; their shell sections are checked."""
     text = re.sub(r"\{\{ \w+ \}\}", "word", (FOLDER / name).read_text())
     parts = re.findall(r"^%(?:post|runscript|environment)\n((?:    .*\n)+)", text, flags=re.MULTILINE)
     assert parts

@@ -1,4 +1,4 @@
-"""What the documents say is so: files exist, commands exist, the example works."""
+"""The documentation is right: files exist, commands exist, the example works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of docs/from-nnlo.md run, in a folder such as its readers have."""
+"""The commands of docs/from-nnlo.md run, in a folder like those of its readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build():
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A Keras architecture, a torch model, HDF5 files with one column a class, and lists of them."""
+    """A Keras architecture, a torch model, HDF5 files with one column per class, and lists of them."""
     saved(cnn(), tmp_path / "cnn.json")
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "data").mkdir()
@@ -63,7 +63,7 @@ def test_every_command_runs(place: Path) -> None:
 
 
 def test_every_flag_of_the_originals_is_on_the_page() -> None:
-    """As their drivers declare them."""
+    """Options as the drivers of NNLO declare them."""
     flags = (
         "model train_data val_data features-name labels-name batch epochs loss early-stopping target-metric optimizer "
         "worker-optimizer worker-optimizer-params sync-every mode synchronous master-gpu max-gpus n-masters "

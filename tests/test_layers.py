@@ -1,4 +1,4 @@
-"""The house rules that an import can break: layers, heavy imports, recipes on public names only."""
+"""The rules for imports: layers, heavy imports, public names only in recipes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ LAYERS = (
     {"data.expression"},
     {"metrics", "data.transforms", "data.readers", "data.writers", "data.table_cache"},
     {"recipe", "runs"},
+    {"recipe_errors"},
     {"data.dataset", "jobs", "storage.models"},
     {"data.prepare"},
     {"models"},
@@ -31,7 +32,7 @@ LAYERS = (
     {"cli"},
     {"__main__"},
 )
-"""From the lowest. A dotted name is a part of a package that stands on another layer than the rest of it."""
+"""From the lowest. A dotted name is a part of a package that is on another layer than the rest of it."""
 PUBLIC_MODULES = {
     "clew.errors",
     "clew.figure",
@@ -78,7 +79,7 @@ def _package_of(path: Path) -> str:
 
 
 def _targets(module: str, name: str | None) -> str | None:
-    """The part of clew an import leads to, or None for the package itself and the outside."""
+    """The part of clew that an import refers to, or None for the package itself and other packages."""
     parts = module.split(".")
     if parts[0] != "clew":
         return None

@@ -1,4 +1,4 @@
-"""Metrics: exact under any split of the data, and right on numbers worked out by hand."""
+"""Metrics: exact for any split of the data, and equal to numbers computed by hand."""
 
 from __future__ import annotations
 

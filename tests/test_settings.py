@@ -1,4 +1,4 @@
-"""One document for everything: wherever it comes from, feeding it back gives the same."""
+"""One document for all settings: loading a saved document gives the same settings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_folder_with_settings_is_a_run(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_reported_with_its_line_and_the_nearest(tmp_path: Path) -> None:
     path = yaml(tmp_path, "recipe: tracking\nmodel:\n  hiden: 9\n")
-    with pytest.raises(ConfigError, match=r"my\.yaml:3: unknown key 'model\.hiden'; did you mean 'hidden'\?"):
+    with pytest.raises(ConfigError, match=r"my\.yaml:3: unknown key 'model\.hiden'; did you mean 'model\.hidden'\?"):
         load_settings(path)
 
 
@@ -133,7 +133,7 @@ def test_settings_of_a_recipe_may_not_use_names_of_clew() -> None:
 def test_wrong_defaults_of_a_recipe_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(textwrap.dedent(MINE).replace('"epochs": 7', '"epoch": 7'))
-    with pytest.raises(ConfigError, match=r"unknown key 'train\.epoch'; did you mean 'epochs'\?"):
+    with pytest.raises(ConfigError, match=r"unknown key 'train\.epoch'; did you mean 'train\.epochs'\?"):
         load_settings(str(path))
 
 

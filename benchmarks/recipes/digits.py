@@ -1,5 +1,5 @@
-"""Handwritten digits, 28 x 28 pixels and a label a line of text: 1.24 million parameters on few samples, so that what a
-strategy sends weighs as much as what it computes.
+"""Handwritten digits, 28 x 28 pixels and a label per line of text: 1.24 million parameters on few samples, so that
+communication costs as much as computation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Settings(Section):
 
 
 class Digits(Recipe):
-    """784 pixels to one of ten digits."""
+    """Classifies 784 pixels into ten digits."""
 
     Config = Settings
     columns = ("pixels", "label")

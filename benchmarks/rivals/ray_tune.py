@@ -2,7 +2,7 @@
 
     python ray_tune.py SETTINGS RECIPE TRIALS FOLDER RESULT.json
 
-Writes when the search began, and for each trial when its function was entered, its imports were done, it ended.
+Writes when the search started, and for each trial when its function was entered, its imports were done, it ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def objective(config: dict[str, Any]) -> None:
-    """One trial: the same training by clew, in a process of Ray's."""
+    """One trial: the same training by clew, in a process of Ray."""
     entered = time.time()
     from ray import tune
 
@@ -36,7 +36,7 @@ def objective(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Search, and write down what happened when."""
+    """Search, and write the times of all steps."""
     import ray
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch

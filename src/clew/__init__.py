@@ -1,11 +1,14 @@
 """clew: high-energy-physics machine learning from raw events to trained, tuned and benchmarked models.
 
 The public names are those in `__all__`. Each one loads what it needs on first use, so `import clew` is instant.
+
+If Keras is imported after clew, it uses its torch backend, unless the variable KERAS_BACKEND names another one.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from clew.version import __version__
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from clew.data.prepare.api import prepare
     from clew.data.table import Ragged, Table, concat
     from clew.data.table_cache import cached_table
+    from clew.distributed import artefact, log
     from clew.inference.evaluate import evaluate
     from clew.inference.export.api import export
     from clew.inference.predict import predict
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from clew.runs import Run
     from clew.training.api import train
     from clew.tuning.api import tune
+
+# clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 _MODULES = {
     "distributed": "clew.distributed",
@@ -45,10 +52,12 @@ _NAMES = {
     "Run": "clew.runs",
     "Section": "clew.core.config",
     "Table": "clew.data.table",
+    "artefact": "clew.distributed",
     "cached_table": "clew.data.table_cache",
     "concat": "clew.data.table",
     "evaluate": "clew.inference.evaluate",
     "export": "clew.inference.export.api",
+    "log": "clew.distributed",
     "predict": "clew.inference.predict",
     "prepare": "clew.data.prepare.api",
     "train": "clew.training.api",
@@ -66,6 +75,7 @@ __all__ = [
     "Section",
     "Table",
     "__version__",
+    "artefact",
     "cached_table",
     "concat",
     "distributed",
@@ -73,6 +83,7 @@ __all__ = [
     "evaluate",
     "export",
     "figure",
+    "log",
     "metrics",
     "predict",
     "prepare",

@@ -18,12 +18,14 @@ share of each batch, with `for batch in batches(epoch)`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
@@ -38,9 +40,11 @@ from clew.data.dataset.sample_store import MemorySamples
 from clew.data.dataset.sampler import Sampler
 from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
+from clew.jobs.script_ranks import RUN_VARIABLE
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
+from clew.runs.push_process import pushed
 from clew.runs.records import SCHEMA, RecordWriter
 from clew.training.device import find_device
 from clew.training.launch_context import LaunchContext
@@ -62,6 +66,8 @@ class DistributedSession:
     epochs: int = 0
     samples: int = 0
     logged_at: float = 0.0
+    exit_stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
+    """What ends with the session."""
 
 
 _session: DistributedSession | None = None
@@ -70,8 +76,11 @@ _session: DistributedSession | None = None
 def setup(output: str | Path | None = None, *, threads: int | None = None, **settings: Any) -> DistributedSession:
     """Connect to the other processes, if a launcher started several, and create a run that all of them write to.
 
+    If a server and a token are known (`clew login`, or inside a job), the run is recorded there too. A job that is
+    started again continues its run.
+
     Args:
-        output: Folder of the run. Default: the next free one under `runs/`.
+        output: Folder of the run. Default: the next free one under `runs/`; inside a job, the job's own folder.
         threads: Number of CPU threads of torch.
         **settings: Values to save in the run's settings, for example `lr=0.01`.
 
@@ -88,16 +97,27 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     device = find_device(place.local_rank)
     if threads is not None:
         torch.set_num_threads(threads)
-    run = _create_run(place, Path(output) if output else None, device, settings)
+    run = _open_run(place, Path(output) if output else None, device, settings)
+    step = run.last("step", f"rank-{place.rank}") or {"step": 0, "epoch": 0, "samples": 0}
     writer = run.writer(f"rank-{place.rank}")
     writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks)
     _session = DistributedSession(place.rank, place.ranks, device, run, writer, logged_at=time.perf_counter())
+    _session.steps, _session.epochs, _session.samples = step["step"], step["epoch"], step["samples"]
+    if place.rank == 0:
+        _session.exit_stack.enter_context(pushed(run=run))
     atexit.register(close)
     return _session
 
 
-def _create_run(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
+def _open_run(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
+    """Create the run on rank 0, or continue that of an earlier attempt of the same job; all ranks open it."""
+    job_output = os.environ.get(RUN_VARIABLE)
+    if output is None and job_output:
+        output = Path(job_output)
+
     def make() -> Run:
+        if job_output and output == Path(job_output) and Run(output).config_file.exists():
+            return Run(output)
         folder = output or next_run_path(Path("runs"), "own")
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
@@ -159,13 +179,15 @@ def wrap(
 def log(**values: float | torch.Tensor) -> None:
     """Record the losses of one step or, for names that start with `val_`, the metrics of a validation.
 
+    A single process needs no `setup`: the first call creates the run.
+
     Args:
         **values: Numbers by name, for example `loss=loss` or `val_accuracy=0.9`.
 
     Raises:
-        RunError: `setup` was not called before.
+        RunError: This process is one of several ranks, and `setup` was not called before.
     """
-    session = _current_session()
+    session = _session_or_setup()
     now = time.perf_counter()
     seconds, session.logged_at = now - session.logged_at, now
     numbers = {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
@@ -181,20 +203,60 @@ def log(**values: float | torch.Tensor) -> None:
         session.writer.write("validation", **facts, metrics=metrics, seconds=0.0 if losses else seconds)
 
 
-def close() -> None:
-    """End the run. It is called automatically when the process ends."""
+def artefact(path: str | Path, name: str | None = None) -> Path:
+    """Keep a file with the run: a model, a plot, a table. Inside a job, or after `clew login`, the server gets it too.
+
+    Args:
+        path: The file. It is copied.
+        name: Its name in the run. Default: the file's own name.
+
+    Returns:
+        The copy in the run's folder.
+
+    Raises:
+        RunError: There is no such file, or the name is not that of a file.
+    """
+    source = Path(path)
+    chosen = name or source.name
+    if not source.is_file():
+        raise RunError(f"artefact {source}: no such file")
+    if not chosen or Path(chosen).name != chosen or chosen.startswith("."):
+        raise RunError(f"artefact name '{chosen}': give a file name without folders that does not begin with a dot")
+    copy = _session_or_setup().run.path / "artefacts" / chosen
+    copy.parent.mkdir(exist_ok=True)
+    partial = copy.with_name(f".{chosen}.partial")
+    shutil.copyfile(source, partial)
+    partial.replace(copy)
+    return copy
+
+
+def close(*, stopped: bool = False) -> None:
+    """End the run. It is called automatically when the process ends.
+
+    Args:
+        stopped: Whether the training stopped early and continues later. A job that then exits with code 75 returns to
+            the queue (`clew submit --requeue`).
+    """
     global _session
     if _session is None:
         return
     session, _session = _session, None
     error = getattr(sys, "last_value", None)  # the exception that ended the script, if there was one
-    session.writer.write("end", status="failed" if error else "finished", message=str(error or ""))
+    status = "stopped" if stopped else "failed" if error else "finished"
+    session.writer.write("end", status=status, message=str(error or ""))
     session.writer.close()
+    session.exit_stack.close()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
+def _session_or_setup() -> DistributedSession:
+    if _session is None and current_rank().ranks == 1:
+        return setup()
+    return _current_session()
+
+
 def _current_session() -> DistributedSession:
     if _session is None:
-        raise RunError("call clew.distributed.setup() first")
+        raise RunError("call clew.distributed.setup() on every rank first")
     return _session

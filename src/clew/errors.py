@@ -22,6 +22,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_ALL_LISTED, _NEAREST = 8, 5
+"""A message lists all of so many names; of more names it lists the nearest few."""
+
 
 class ClewError(Exception):
     """Root of the tree. `exit_code` is the exit code of the command line."""
@@ -97,8 +100,28 @@ class LeaseError(StoppedError):
     """This process lost its lease because it did not renew it in time. Another process does the work now."""
 
 
+def error_from_process(process: str, kind: str, message: str) -> ClewError:
+    """Return the error to raise for an error in another process, of which only the name and the text arrived.
+
+    Args:
+        process: The process, for example `rank 1`.
+        kind: Name of the class of the error.
+        message: Its text.
+
+    Returns:
+        A mistake of the user's unchanged; anything else as a `WorkerError`.
+    """
+    classes = {kind.__name__: kind for kind in (ConfigError, DataError, RecipeError, RunError, UserError)}
+    classes["RecipeCodeError"] = RecipeError
+    if kind in classes:
+        return classes[kind](message)
+    return WorkerError(f"{process}: {message}")
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """The end of an error message: a suggestion if a choice is similar to `name`, else the choices, else nothing.
+
+    Of many choices only the nearest five are listed.
 
     Example:
         >>> nearest("epoch", ["epochs", "seed"])
@@ -108,4 +131,20 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; choose from {', '.join(names)}" if names else ""
+    return f"; choose from {list_names(names, name)}" if names else ""
+
+
+def list_names(names: Iterable[str], near: str = "") -> str:
+    """Return names as one text. Of many names, the five nearest to `near` and the number of the others.
+
+    Example:
+        >>> list_names(["a", "b"])
+        'a, b'
+        >>> list_names((f"branch{number}" for number in range(300)), near="branch7")
+        'branch7, branch97, branch87, branch79, branch78 and 295 more'
+    """
+    all_names = list(names)
+    if len(all_names) <= _ALL_LISTED:
+        return ", ".join(all_names)
+    few = difflib.get_close_matches(near, all_names, n=_NEAREST, cutoff=0.0)
+    return f"{', '.join(few)} and {len(all_names) - len(few)} more"

@@ -1,4 +1,4 @@
-"""Hosts are real namespaces, or the test does not run."""
+"""Hosts are real network namespaces. Tests are skipped where they cannot be created."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from clew.bench.strategies.hosts import hosts_unavailable_reason
 
 @pytest.fixture(scope="session")
 def can_host() -> None:
-    """Skip where this machine cannot have hosts in it."""
+    """Skip the test if this machine cannot create hosts."""
     if reason := hosts_unavailable_reason():
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Commands of docs/bench.md that need no long training run as they stand there."""
+"""The commands of docs/bench.md that need no long training run as written there."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
         path.write_text(json.dumps(summary(seeds[0], training=measured(seeds, batch))))
     row = compare.compare(a, tmp_path / "b" / a.name).rows[0]
     assert (row.ratio, row.n) == (2.0, (3, 3)) and row.p is not None and row.p < 0.01
-    alone = compare.compare(a, tmp_path / "c" / a.name).rows[0]  # its epochs are no repeats
+    alone = compare.compare(a, tmp_path / "c" / a.name).rows[0]  # epochs are not repetitions
     assert (
         alone.p is None
         and alone.significance == "no repeats, significance not known; epochs of a training scatter by 1.0%"

@@ -1,4 +1,4 @@
-"""Hosts on this machine: what they are, and that nothing of them stays."""
+"""Hosts on this machine: their properties, and that everything of them is removed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with hosts(1) as made:
 
 
 def namespaces(pid: int | None = None) -> list[str]:
-    """Those of a process, as the system lists them; also what was put beside them in /etc."""
+    """The namespaces of a process, as the system lists them, and their folders in /etc."""
     mark = f"clew-{pid or os.getpid()}-"
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
     folder = Path("/etc/netns")
@@ -46,7 +46,7 @@ def runs(pid: int) -> bool:
 
 @pytest.fixture
 def holder(can_host: None) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of its own that has a host in which something runs, and the host's namespace."""
+    """A separate process that has a host in which something runs, and the namespace of the host."""
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     yield process, process.stdout.readline().strip()

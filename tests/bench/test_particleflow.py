@@ -1,4 +1,4 @@
-"""The particle-flow recipe in the workload: the same bits twice, and what changes with the number of threads."""
+"""The particle-flow recipe in the workload: reproducible bits, and the effect of the number of threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = (
     "generator.pileup=10",
 )
 TOLERANCE = 0.01
-"""Of losses, between one thread and two."""
+"""Largest relative difference of losses between one thread and two."""
 
 
 @pytest.fixture(scope="module")

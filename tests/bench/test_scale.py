@@ -1,4 +1,4 @@
-"""Scaling: shares from a merged timeline, predictions with their error, and a study that is interrupted and goes on."""
+"""Scaling: shares from a merged timeline, predictions with their error, and a study that is interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_an_interrupted_study_resumes(data: Dataset, tmp_path: Path) -> None:
 
 
 def _of(output: Path) -> list[psutil.Process]:
-    """Processes that write below a folder: those of jobs have the command line of who forked them."""
+    """Processes that write below a folder: jobs have the command line of the process that forked them."""
     processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

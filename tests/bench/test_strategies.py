@@ -1,4 +1,4 @@
-"""Strategies compared: what counts as reached, what becomes of failures, and a small study on real hosts."""
+"""Comparing strategies: when a target is reached, how failures count, and a small study on real hosts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def note(**facts: Any) -> dict[str, Any]:
-    return {"kind": "note", "message": "somebody is there", **facts}
+    return {"kind": "note", "message": "a worker joined", **facts}
 
 
 def test_a_target_is_reached_in_the_direction_of_the_metric() -> None:

@@ -1,4 +1,4 @@
-"""The workload: what it leaves, the same bits twice, and memory that is not enough."""
+"""The workload: its files, reproducible bits, and insufficient memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
 def test_a_result_that_is_not_complete_says_so() -> None:
     made = result(attempt(), epochs=5)
     assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "unfinished: 3 of 5 epochs"
-    made.status = "finished"  # fewer steps were asked for
+    made.status = "finished"  # fewer steps were requested
     assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "ok"
 
 

@@ -1,4 +1,4 @@
-"""The command line as a user has it: exit code, what is on stdout, what is on stderr."""
+"""The command line as a user sees it: exit code, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = Path(sys.executable).parent / "clew"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -28,7 +28,7 @@ class Outcome:
 
 
 def clew(*arguments: str | Path) -> Outcome:
-    """Run a command in this process, which is fast: torch is loaded already."""
+    """Run a command in this process. This is fast, because torch is already loaded."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["clew", *map(str, arguments)])
@@ -40,21 +40,21 @@ def clew(*arguments: str | Path) -> Outcome:
 
 
 def done(*arguments: str | Path) -> str:
-    """The output of a command that must succeed, and must have nothing to complain about."""
+    """The output of a command that must succeed without a warning."""
     outcome = clew(*arguments)
     assert (outcome.code, outcome.err) == (0, ""), outcome
     return outcome.out
 
 
 def script(*arguments: str | Path, folder: Path | None = None) -> Outcome:
-    """Run the installed console script in a process of its own."""
+    """Run the installed console script in a separate process."""
     command = [str(SCRIPT), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
     return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
 
 def commands() -> list[tuple[str, ...]]:
-    """Every command there is, groups left out: ("train",), ("runs", "list"), ..."""
+    """Every command without the groups: ("train",), ("runs", "list"), ..."""
     return list(_beneath(typer.main.get_command(main.app), ()))
 
 

@@ -1,4 +1,4 @@
-"""A user's mistake is one line that says what and where; a fault of ours says how to see more."""
+"""A user's mistake is one line that says what and where."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = ["# event x y z station track", "0 80 1 5 0 0", "0 125 2 7 1 0", "1 80 1 
 
 
 def complaint(*arguments: str | Path) -> str:
-    """The one line of a command that was called wrongly."""
+    """The error line of a command that was called wrongly."""
     outcome = clew(*arguments)
     assert outcome.code == 2, outcome
     assert outcome.err.startswith("clew: ")
@@ -31,12 +31,12 @@ def complaint(*arguments: str | Path) -> str:
 
 
 def refused(folder: Path, *rows: str) -> str:
-    """What is said of a text file of hits, without the path before its name and the range of bytes behind it."""
+    """The message about a text file of hits, without the path before its name and the range of bytes after it."""
     path = folder / "hits.txt"
     path.write_text("\n".join(rows))
     line = complaint("prepare", "tracking", "--input", path, "--output", folder / "dataset", "--workers", "1")
     assert [item.name for item in folder.iterdir()] == ["hits.txt"]
-    return re.sub(r"hits\.txt \(\d+-\d+\)", "hits.txt", line.replace(f"{folder}/", ""))
+    return re.sub(r"hits\.txt \(bytes \d+-\d+\)", "hits.txt", line.replace(f"{folder}/", ""))
 
 
 def test_a_missing_input_is_named(tmp_path: Path) -> None:
@@ -153,7 +153,9 @@ def test_a_missing_recipe_file_is_named(tmp_path: Path) -> None:
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("recipe: tracking\ntrain:\n  epochs: 3\n  batchsize: 3\n")
-    assert complaint("train", path) == f"clew: {path}:4: unknown key 'train.batchsize'; did you mean 'batch_size'?"
+    assert (
+        complaint("train", path) == f"clew: {path}:4: unknown key 'train.batchsize'; did you mean 'train.batch_size'?"
+    )
 
 
 def test_a_value_of_the_wrong_type_is_named_with_its_line(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_invalid_yaml_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'epochs'?"),
+        ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'train.epochs'?"),
         ("modle.hidden=3", "unknown key 'modle'; did you mean 'model'?"),
         ("train.epochs=0", "greater than or equal to 1 (given: 0)"),
         ("train.epochs=many", "valid integer"),
@@ -351,33 +353,6 @@ def test_the_installed_script_says_the_same(tmp_path: Path) -> None:
     outcome = script("evaluate", "none", folder=tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "clew: none: no such run; `clew runs list` shows all runs\n"
-
-
-BROKEN = RECIPE.replace("return events", "return 1 / 0")
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_fault_says_how_to_see_more(tmp_path: Path, events: Path, workers: str) -> None:
-    path = recipe(tmp_path, BROKEN.replace("clew.Recipe", "Tracking").replace("import clew", IMPORT))
-    outcome = clew("prepare", path, "--input", events, "--output", tmp_path / "dataset", "--workers", workers)
-    assert outcome.code == 1
-    first, *rest = outcome.err.splitlines()
-    assert first.startswith("clew: ")
-    assert "division by zero" in first
-    assert any("--debug" in line for line in rest)
-    assert "Traceback" not in outcome.err
-
-
-IMPORT = "from clew.recipes.tracking import Tracking"
-
-
-def test_debug_shows_where_a_fault_is(tmp_path: Path, events: Path) -> None:
-    path = recipe(tmp_path, BROKEN.replace("clew.Recipe", "Tracking").replace("import clew", IMPORT))
-    words = ("--input", events, "--output", tmp_path / "dataset", "--workers", "1")
-    outcome = script("prepare", path, *words, "--debug")
-    assert outcome.code == 1
-    assert "Traceback" in outcome.err
-    assert f'File "{path}", line 5, in prepare' in outcome.err
 
 
 def test_debug_shows_where_a_mistake_was_noticed(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_installed_script_prints_the_version() -> None:
 
 @pytest.fixture(scope="module")
 def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where a small dataset was prepared, a run trained and judged, all by commands."""
+    """A folder in which commands prepared a small dataset, and trained and evaluated a run."""
     folder = tmp_path_factory.mktemp("journey")
     small = ("--set", "model.hidden=8", "--set", "train.batch_size=64")
     with contextlib.chdir(folder):
@@ -63,7 +63,7 @@ def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """That folder, as the one commands are run from."""
+    """That folder as the working folder of commands."""
     monkeypatch.chdir(made)
     return made
 
@@ -235,7 +235,7 @@ def test_the_installed_script_prepares_trains_evaluates_and_predicts(tmp_path: P
 
 def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> None:
     words = ["train", "tracking", "--dataset", str(dataset.path), "--epochs", "100000", "--output", "run"]
-    # a test run started in the background ignores Ctrl-C, and so would what it starts
+    # a test run started in the background ignores Ctrl-C, and so would its child processes
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -254,7 +254,7 @@ def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> No
 
 
 def lines(code: str, *arguments: str | Path) -> list[str]:
-    """What a fresh interpreter prints."""
+    """The output of a new interpreter."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""The demonstration, small: what `make demo` shows a newcomer."""
+"""`make demo` on a small scale."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LIKE = recipe_template.starting_points()
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A folder, the current one, with a new recipe."""
+    """The current folder, with a new recipe."""
     monkeypatch.chdir(tmp_path)
     done("init", "my_recipe", "--like", getattr(request, "param", "tracking"))
     return tmp_path

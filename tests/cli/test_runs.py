@@ -1,4 +1,4 @@
-"""`clew runs`: lists that fit, sorted and chosen; comparisons in a terminal."""
+"""`clew runs`: lists that fit the terminal, sorted and filtered; comparisons."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_columns_go_before_cells_are_cut() -> None:
 
 def test_runs_are_compared(runs: Path) -> None:
     text = done("compare", runs / "a", runs / "b", runs / "c")
-    for part in ("Runs", "Settings: all the same", "Quality", "Over samples", "Over time", "the loss is nan"):
+    for part in ("Runs", "Settings: identical", "Quality", "Over samples", "Over time", "the loss is nan"):
         assert part in text
     assert "Over energy" not in text
 

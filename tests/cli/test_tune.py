@@ -1,4 +1,4 @@
-"""`clew tune` as a user has it."""
+"""`clew tune` as a user runs it."""
 
 from __future__ import annotations
 

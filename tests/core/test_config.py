@@ -1,4 +1,4 @@
-"""Settings: where they come from, and the one line a user sees when one is wrong."""
+"""Settings: their sources, and the one error line for a wrong one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(folder: Path, text: str, *sets: str) -> Settings:
 
 
 def complaint(folder: Path, text: str, *sets: str) -> str:
-    """The error line, with the path of the file cut down to `run.yaml`."""
+    """The error line, with the path of the file shortened to `run.yaml`."""
     with pytest.raises(ConfigError) as caught:
         load(folder, text, *sets)
     line = str(caught.value)
@@ -61,7 +61,7 @@ def complaint(folder: Path, text: str, *sets: str) -> str:
 
 
 def problem(check: Callable[[], object]) -> str:
-    """What a check has to say: its ConfigError, or nothing."""
+    """The ConfigError of a check, or nothing."""
     try:
         check()
     except ConfigError as error:
@@ -73,24 +73,28 @@ def problem(check: Callable[[], object]) -> str:
     ("text", "expected"),
     [
         ("name: a\ntrian: {}", "run.yaml:2: unknown key 'trian'; did you mean 'train'?"),
-        ("name: a\ntrain:\n  epoch: 3", "run.yaml:3: unknown key 'train.epoch'; did you mean 'epochs'?"),
+        ("name: a\ntrain:\n  epoch: 3", "run.yaml:3: unknown key 'train.epoch'; did you mean 'train.epochs'?"),
         (
             "name: a\ntrain:\n  optimizer:\n    lr: 1\n    decai: 2",
-            "run.yaml:5: unknown key 'train.optimizer.decai'; did you mean 'decay'?",
+            "run.yaml:5: unknown key 'train.optimizer.decai'; did you mean 'train.optimizer.decay'?",
         ),
         (
             "name: a\ntrain: {optimizer: {q: 1}}",
-            "run.yaml:2: unknown key 'train.optimizer.q'; choose from decay, kind, lr",
+            "run.yaml:2: unknown key 'train.optimizer.q'; choose from train.optimizer.decay, train.optimizer.kind, "
+            "train.optimizer.lr",
         ),
-        ("name: a\nheads:\n  b:\n    lrr: 1", "run.yaml:4: unknown key 'heads.b.lrr'; did you mean 'lr'?"),
-        ("name: a\nstages:\n- lr: 1\n- kin: 1", "run.yaml:4: unknown key 'stages.1.kin'; did you mean 'kind'?"),
+        ("name: a\nheads:\n  b:\n    lrr: 1", "run.yaml:4: unknown key 'heads.b.lrr'; did you mean 'heads.b.lr'?"),
+        (
+            "name: a\nstages:\n- lr: 1\n- kin: 1",
+            "run.yaml:4: unknown key 'stages.1.kin'; did you mean 'stages.1.kind'?",
+        ),
         (
             "name: a\ntransforms:\n- kind: cylindrical\n- kind: min_max\n  columns: [x]\n  hig: {x: 1}",
-            "run.yaml:6: unknown key 'transforms.1.hig'; did you mean 'high'?",
+            "run.yaml:6: unknown key 'transforms.1.hig'; did you mean 'transforms.1.high'?",
         ),
         (
             "name: a\ntransforms:\n- kind: drop_holes\n  colums: [x]",
-            "run.yaml:4: unknown key 'transforms.0.colums'; choose from dropped, kind",
+            "run.yaml:4: unknown key 'transforms.0.colums'; choose from transforms.0.dropped, transforms.0.kind",
         ),
     ],
 )
@@ -241,14 +245,14 @@ def test_the_last_setting_wins(folder: Path) -> None:
         ("=5", "--set =5: expected KEY=VALUE"),
         ("train.epochs=[1", "--set train.epochs=[1: the value is not valid YAML"),
         ("name=2024-13-01", "--set name=2024-13-01: the value is not valid YAML"),
-        ("train.epocs=5", "--set train.epocs=5: unknown key 'train.epocs'; did you mean 'epochs'?"),
+        ("train.epocs=5", "--set train.epocs=5: unknown key 'train.epocs'; did you mean 'train.epochs'?"),
         ("tain.epochs=5", "--set tain.epochs=5: unknown key 'tain'; did you mean 'train'?"),
         ("train.epochs=x", "--set train.epochs=x: train.epochs: input should be a valid integer"),
         ("name.first=x", "--set name.first=x: name is a single value, it has no key 'first'"),
         ("stages.2.lr=1", "--set stages.2.lr=1: stages has 2 entries, counted from 0"),
         ("stages.last.lr=1", "--set stages.last.lr=1: stages has 2 entries, counted from 0"),
         ("stages.1.lr=x", "--set stages.1.lr=x: stages.1.lr: input should be a valid number"),
-        ("stages.1.lrr=1", "--set stages.1.lrr=1: unknown key 'stages.1.lrr'; did you mean 'lr'?"),
+        ("stages.1.lrr=1", "--set stages.1.lrr=1: unknown key 'stages.1.lrr'; did you mean 'stages.1.lr'?"),
         ("train={epochs: x}", "--set train={epochs: x}: train.epochs: input should be a valid integer"),
     ],
 )
@@ -273,7 +277,7 @@ def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None
     assert defaults["train"] == {"epochs": 5, "widths": [1, 2]}
 
 
-TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML itself cannot carry the rest
+TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML cannot hold other characters
 TRANSFORMS = st.lists(
     st.builds(MinMax, columns=st.just(("x",)), low=st.dictionaries(TEXT, st.floats(-1e9, 1e9), max_size=2))
     | st.builds(Cylindrical, keep=st.booleans())

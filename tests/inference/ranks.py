@@ -1,4 +1,4 @@
-"""Predicts and evaluates in whatever processes a launcher started this script; rank 0 leaves a table and figures."""
+"""Predicts and evaluates in the processes that a launcher started; rank 0 writes a table and figures."""
 
 from __future__ import annotations
 

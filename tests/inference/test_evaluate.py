@@ -1,4 +1,4 @@
-"""Evaluation gives the same figures by every way to the same events."""
+"""Evaluation gives the same figures for every source of the same events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras models and data for them, for the tests of models from elsewhere."""
+"""Keras models and data for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cnn(*, dropout: bool = False, norm: bool = True, last: str | None = "softmax
 
 
 def images(events: int, seed: int = 0) -> tuple[Any, Any]:
-    """Bright bands whose place tells the class, in noise."""
+    """Bright bands in noise; the place of the band is the class."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, events)
     pixels = 0.8 * rng.normal(size=(events, 8, 8, 1)).astype(np.float32)

@@ -111,7 +111,7 @@ def test_weights_and_a_selection_reach_the_training(files: Path, tmp_path: Path)
 
 
 class Typed(nn.Module):
-    """A model of this module: what a notebook has is the same to pickle by value."""
+    """A model of this module; pickle handles a model of a notebook in the same way."""
 
     def __init__(self) -> None:
         super().__init__()

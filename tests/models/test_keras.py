@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with keras.seeded_initialisation():
         model = cnn()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras's own about .h5
+        warnings.simplefilter("ignore")  # the warning of Keras about .h5
         for name in ("cnn.keras", "cnn.h5", "cnn.json"):
             saved(model, made / name)
     for name, (x, y) in {"a.h5": images(500), "b.h5": images(300, 1)}.items():
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(folder: Path, output: Path, model: Any = "cnn.keras", **settings: Any) -> clew.Run:
     source = folder / model if isinstance(model, str) else model
     data = (str(folder / "a.h5"), str(folder / "b.h5"))
-    output = folder / "runs" / f"{output.parent.name}-{output.name}"  # the dataset lies beside, once for all
+    output = folder / "runs" / f"{output.parent.name}-{output.name}"  # all trainings share the dataset next to it
     return clew.train(source, *data, features="images", labels="kind", output=output, **{**QUICK, **settings})
 
 
@@ -58,7 +58,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> clew.Run:
 
 
 def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
-    for _ in range(2):  # Keras numbers the second one's layers on
+    for _ in range(2):  # Keras continues the numbers of layers in the second model
         module = keras.to_module(cnn(dropout=True))
         assert list(module.state_dict()) == [
             *("0.kernel", "0.bias", "1.gamma", "1.beta", "1.moving_mean", "1.moving_variance"),
@@ -121,7 +121,7 @@ def test_a_mask_reaches_a_recurrent_layer() -> None:
 
 @pytest.mark.parametrize("name", ["cnn.keras", "cnn.h5", "cnn.json", "object", "factory"])
 def test_every_form_of_a_model_trains(name: str, folder: Path, alone: clew.Run, tmp_path: Path) -> None:
-    """A file or an object begins with its weights; an architecture or a factory with fresh ones."""
+    """A file or an object starts with its weights; an architecture or a factory with new ones."""
     model: Any = {"object": keras.read_keras(folder / "cnn.keras"), "factory": cnn}.get(name, name)
     run = train(folder, tmp_path / "run", model)
     if name in ("cnn.keras", "cnn.h5", "object"):
@@ -191,7 +191,7 @@ def test_a_launcher_may_start_the_ranks(folder: Path, alone: clew.Run, tmp_path:
             capture_output=True,
             text=True,
             timeout=200,
-            env={**os.environ, "KERAS_BACKEND": "tensorflow"},  # clew knows better
+            env={**os.environ, "KERAS_BACKEND": "tensorflow"},  # clew chooses the right one
         )
         assert done.returncode == 0, done.stdout + done.stderr
         for key, tensor in weights(alone).items():
@@ -263,8 +263,8 @@ def test_a_file_that_is_not_a_keras_model_is_reported(name: str, words: str, fol
 
 def test_another_backend_is_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cnn()
-    monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # none but torch's runs here
-    with pytest.raises(ConfigError, match="keras is loaded with its jax backend; set KERAS_BACKEND=torch before"):
+    monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # only the torch backend runs here
+    with pytest.raises(ConfigError, match="its jax backend, clew needs torch: import clew before keras"):
         train(folder, tmp_path / "run", model)
 
 
@@ -276,3 +276,25 @@ def test_sigmoid_outputs_make_a_binary_loss(tmp_path: Path) -> None:
     run = clew.train(model, (x, y), output=tmp_path / "run", **{**QUICK, "optimizer": {"lr": 0.1}, "epochs": 5})
     assert validations(run)[-1]["accuracy"] > 0.9 and validations(run)[-1]["auc"] > 0.95
     assert validations(run)[-1]["loss"] < 0.3
+
+
+SESSION = """
+import {imports}
+import numpy as np
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+x = np.ones((40, 2), dtype=np.float32)
+print(keras.backend.backend(), clew.train(model, (x, x.sum(axis=1)), epochs=1).state)
+"""
+
+
+def session(imports: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A Python session with the variables of a new user: no KERAS_BACKEND, no keras.json."""
+    variables = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+    command = [sys.executable, "-W", "ignore", "-c", SESSION.format(imports=imports)]
+    variables |= {"KERAS_HOME": str(folder)}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def test_keras_imported_after_clew_uses_torch(tmp_path: Path) -> None:
+    result = session("clew, keras", tmp_path)
+    assert result.stdout == "torch finished\n", result.stderr

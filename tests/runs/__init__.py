@@ -1,4 +1,4 @@
-"""Runs made by hand, for states that a training would take long to reach."""
+"""Runs written record by record, for states that a training would take long to reach."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CONFIG = {"recipe": "tracking", "train": {"epochs": 3, "workers": 1}}
 
 
 def fresh(path: Path) -> Run:
-    """A run folder with nothing done in it."""
+    """A run folder without records."""
     return Run.create(path, config=CONFIG, environment={"host": "here"})
 
 
 def begin(writer: RecordWriter, *, pid: int | None = None, host: str | None = None) -> None:
-    """Write the start of a process: this one on this machine, unless told otherwise."""
+    """Write the start of a process; by default of this one on this machine."""
     pid, host = pid or os.getpid(), host or socket.gethostname()
     writer.write("start", schema=SCHEMA, host=host, pid=pid, rank=0, ranks=1)
 
 
 def start(*, rank: int = 0, ranks: int = 1, pid: int | None = None) -> dict[str, Any]:
-    """The record with which a rank begins; its process is dead unless told otherwise."""
+    """The first record of a rank; by default its process is dead."""
     return {
         "kind": "start",
         "schema": SCHEMA,
@@ -39,7 +39,7 @@ def start(*, rank: int = 0, ranks: int = 1, pid: int | None = None) -> dict[str,
 
 
 def training(epochs: int = 3, each: int = 4, *, first: int = 0, **more: Any) -> list[dict[str, Any]]:
-    """What a rank writes in some epochs of `each` step records: 64 samples and a tenth of a second a record, `more` in
+    """The records of a rank in some epochs of `each` steps: 64 samples and a tenth of a second per record, `more` in
     every step record.
     """
     facts: list[dict[str, Any]] = []
@@ -55,17 +55,17 @@ def training(epochs: int = 3, each: int = 4, *, first: int = 0, **more: Any) -> 
 
 
 def plan(epochs: int = 3, each: int = 4) -> dict[str, Any]:
-    """The record of what a rank is about to do."""
+    """The record of the plan of a rank."""
     return {"kind": "plan", "epochs": epochs, "steps": epochs * each, "samples": 256, "parameters": 9, "device": "cpu"}
 
 
 def end(status: str = "finished", message: str = "") -> dict[str, Any]:
-    """The record with which a rank ends."""
+    """The last record of a rank."""
     return {"kind": "end", "status": status, "message": message}
 
 
 def lines(facts: Iterable[dict[str, Any]], *, start: float = 1e9, first: int = 0) -> str:
-    """Records as a stream holds them, a tenth of a second apart."""
+    """Records as lines of a stream, a tenth of a second apart."""
     numbered = enumerate(facts, start=first)
     return "".join(json.dumps({"seq": n, "time": start + 0.1 * (n - first), **each}) + "\n" for n, each in numbered)
 

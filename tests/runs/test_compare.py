@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, whatever state they are in."""
+"""Comparing runs in any state."""
 
 from __future__ import annotations
 

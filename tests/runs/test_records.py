@@ -1,4 +1,4 @@
-"""Streams of records: numbered without gaps, whatever a crash does to the last line."""
+"""Streams of records: numbered without gaps, also if a crash damaged the last line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, whatever state the run is in and whatever its names hold."""
+"""The report: one self-contained file, for any state of the run and any text in its names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVIL = "</script><b>bold</b><!--<script>"
 
 
 class Page(HTMLParser):
-    """A report as a browser's parser sees it: the tags, the text outside scripts, the figures."""
+    """A report as an HTML parser sees it: the tags, the text outside scripts, the figures."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_a_run_without_evaluation_says_what_is_missing(run_copy: Run) -> None:
     (run_copy.records_folder / "evaluate.jsonl").unlink()
     page = Page(run_copy)
     assert "Not evaluated yet" in page.text
-    assert len(page.figures) in (5, 6)  # cores in use are shown of a run that took long enough
+    assert len(page.figures) in (5, 6)  # cores in use are shown if the run took long enough
 
 
 def test_a_run_with_no_step_yet_has_a_report(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_names_and_titles_are_shown_as_they_are(run_copy: Run) -> None:
     folder.mkdir()
     (folder / "a.json").write_text(json.dumps(figure.figure([], title=EVIL)))
     page = Page(run_copy)
-    assert page.text.count(EVIL) == 1  # the metric; the data is told of the first evaluation only
+    assert page.text.count(EVIL) == 1  # the metric; the data is shown for the first evaluation only
     assert page.text.count("<b>odd") == 2
     assert page.figures[-1]["layout"]["title"]["text"] == EVIL
 

@@ -1,4 +1,4 @@
-"""The run folder: who may claim it, what it says of itself, and what is no run."""
+"""The run folder: claiming it, its state, and folders that are not runs."""
 
 from __future__ import annotations
 

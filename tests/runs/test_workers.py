@@ -1,4 +1,4 @@
-"""What workers of an asynchronous training did, as the report and the terminal tell it."""
+"""The workers of an asynchronous training in the report and in the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runs.test_report import EVIL, Page
 
 
 def record(**more: Any) -> dict[str, Any]:
-    """What a master writes of two workers, one of them half as fast."""
+    """The record of a master about two workers, one of them half as fast."""
     fast = {"host": "a", "batches": 30, "samples": 3000, "seconds": 10.0, "wait": 1.0, "communicate": 4.0}
     slow = {**fast, "host": "b", "batches": 15, "samples": 1500, "communicate": 7.0}
     facts = {"staleness": {"10": 5, "0": 30, "1": 10}, "bytes": 450_000_000, "returned": 3}

@@ -1,4 +1,4 @@
-"""A real server: a process of its own, on a free port of this machine, with a folder and an administrator."""
+"""A real server: a separate process on a free port of this machine, with a folder and an administrator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Live:
     folder: Path
     options: tuple[str, ...] = ("--no-agent",)
     token: str = ""
-    """The administrator's."""
+    """The token of the administrator."""
     url: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
@@ -52,7 +52,7 @@ class Live:
         return self
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Wait until it answers."""
         for _ in range(600):
             try:
                 httpx.get(f"{self.url}/healthz", timeout=5).raise_for_status()
@@ -63,7 +63,7 @@ class Live:
         raise AssertionError(f"the server does not answer:\n{self.log[-3000:]}")
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
-        """End it; its exit code."""
+        """Stop it and return its exit code."""
         assert self.process is not None
         self.process.send_signal(sign)
         code = self.process.wait(30)
@@ -73,7 +73,7 @@ class Live:
 
     @property
     def log(self) -> str:
-        """What it wrote on stderr, over all its starts."""
+        """The stderr of all its starts."""
         return (self.folder.parent / f"{self.folder.name}.log").read_text()
 
     def client(self, token: str | None = None) -> httpx.Client:
@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """One for the whole session: tests leave what they find in it alone."""
+    """A server for the whole session. Tests do not change objects of other tests."""
     live = Live(tmp_path_factory.mktemp("service") / "service").start()
     yield live
     live.stop()
@@ -96,7 +96,7 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Live]:
-    """One of the test's own, which it may kill."""
+    """A server for one test, which may kill it."""
     live = Live(tmp_path / "service").start()
     yield live
     if live.process is not None and live.process.poll() is None:
@@ -134,8 +134,8 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
 
 
 @pytest.fixture
-def somebody(person: Any) -> Iterator[Callable[..., Client]]:
-    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
+def client_for(person: Any) -> Iterator[Callable[..., Client]]:
+    """Clients of users of the shared server: `client_for("ada", group="trackers")`."""
     opened: list[Client] = []
 
     def made(name: str, **options: Any) -> Client:

@@ -1,9 +1,9 @@
-"""Runs that report to a server: real folders, real records, the real pusher; a thread a run, some in a process.
+"""Runs that report to a server: real folders, records and pusher; one thread per run, several runs per process.
 
     python -m tests.server.load FOLDER --first 0 --runs 50 --seconds 120
 
-reports for so long, sends the rest however long the server is away, and writes what it saw to FOLDER/first.json. The
-server and the token are those of CLEW_SERVER and CLEW_TOKEN.
+reports for this time, sends the rest even if the server is away for long, and writes its figures to
+FOLDER/first.json. The server and the token are those of CLEW_SERVER and CLEW_TOKEN.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from clew.runs import Run
 from clew.runs.push import Pusher
 
 RATE = 10.0
-"""Points a second and run."""
+"""Points per second and run."""
 PERIOD = 1.0
 """Seconds between two pushes of a run, as `clew.runs.push_process` has it."""
 
 
 class Timed(Connection):
-    """A link that writes down how long each batch took, here and by the server's own word."""
+    """A connection that logs how long each batch took, here and according to the server."""
 
     def __init__(self, server: str, token: str) -> None:
         super().__init__(server, token, retry_seconds=0.0)
         self.seen: list[float] = []
         self.inside: list[float] = []
         self.when: list[float] = []
-        """Of each: seconds since 1970 at which it was answered."""
+        """For each batch: the time of its answer, in seconds since 1970."""
         self._http.event_hooks = {"response": [self._on_response]}
 
     def _on_response(self, response: Any) -> None:
@@ -52,7 +52,7 @@ class Timed(Connection):
 
 
 class Reporter(threading.Thread):
-    """One run: writes a record every tenth of a second, pushes every second, and in the end until all of it arrived."""
+    """One run: writes a record every tenth of a second, pushes every second, and at the end all the rest."""
 
     def __init__(self, folder: Path, number: int, link: Timed, *, begin: float, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -94,7 +94,7 @@ class Reporter(threading.Thread):
 
 
 def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float) -> dict[str, Any]:
-    """Report with several runs; what was written, and how long batches took."""
+    """Report with several runs; return how much was written, and how long batches took."""
     known = credentials()
     assert known is not None
     links = [Timed(known.server, known.token) for _ in range(min(runs, 10))]

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests and benchmarks: started in a folder of its own, on a free port of this machine."""
+"""A real PostgreSQL for tests and benchmarks: started in a temporary folder, on a free port of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def binaries() -> Path | None:
-    """Where initdb and pg_ctl are: on the path, or where Debian has them."""
+    """The folder of initdb and pg_ctl: on the path, or the folder that Debian uses."""
     result = shutil.which("initdb")
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     places += [Path(result).resolve().parent] if result else []
@@ -22,7 +22,7 @@ def binaries() -> Path | None:
 
 
 def why_not() -> str:
-    """Why it cannot be started here; empty where it can."""
+    """Return why it cannot be started here; empty if it can."""
     try:
         import psycopg  # noqa: F401
     except ImportError:
@@ -32,7 +32,7 @@ def why_not() -> str:
 
 @contextmanager
 def running(*options: str) -> Iterator[str]:
-    """Start one in a temporary folder and give the URL of its database; stop it at the end."""
+    """Start a server in a temporary folder and yield the URL of its database; stop it at the end."""
     place = binaries()
     assert place is not None
     user = _other_user()

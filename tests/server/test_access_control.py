@@ -1,4 +1,4 @@
-"""Nobody gets in: every route without a token, with bad ones, with somebody else's; paths that lead out."""
+"""Access control: every route without a token, with a bad one, with that of another user; paths outside the folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.server.conftest import Live
 
 OPEN = {("GET", "/healthz"), ("POST", "/api/v1/session")}
-"""Routes that need no token: one tells nothing, the other takes one."""
+"""Routes that need no token: one returns no data, the other takes a token."""
 TURNED_AWAY = (401, 429)
 
 
@@ -94,7 +94,7 @@ def test_no_token_but_the_true_one_opens(closed: Live, place: str) -> None:
             try:
                 response = nobody.get(path, **request[place])
             except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
-                continue  # no HTTP any more
+                continue  # no longer HTTP
             assert response.status_code in (400, 401, 404, 429, 431), (text, response.status_code, response.text)
 
 

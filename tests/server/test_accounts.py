@@ -1,4 +1,4 @@
-"""Tokens, groups and what they open."""
+"""Tokens, groups and their permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artefacts: kept once by content, downloaded by range, limited by quota, gone by rule."""
+"""Artefacts: stored once by content, downloaded by range, limited by quota, removed by rule."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ def test_uploads_at_the_same_time_share_the_quota(client: httpx.Client, person: 
         yield b"a" * 300
 
     first = ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code
-    assert (first, response[-1]) == (201, 413) or (first == 413 and 201 in response)  # whoever's first bytes came first
+    assert (first, response[-1]) == (201, 413) or (
+        first == 413 and 201 in response
+    )  # the upload whose first bytes came first
     if first == 201:
         assert _put(ada, run, "third", b"c" * 100).status_code == 201
 
@@ -192,7 +194,7 @@ def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> No
 
 
 def _done(work: Coroutine[Any, Any, Any]) -> Any:
-    """In a thread of its own: tests of browsers leave a loop that runs in this one."""
+    """In a separate thread: tests with browsers leave a running event loop in this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -203,7 +205,7 @@ async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
-    """`file:` is a folder; `memory:` is as S3 is, nothing of this machine's."""
+    """`file:` is a folder; `memory:` behaves like S3, without files on this machine."""
     for location in (f"file://{tmp_path}/there", f"memory://{tmp_path.name}"):
         store = ArtefactStore(location, tmp_path / "scratch")
         store.claim("a")

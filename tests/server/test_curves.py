@@ -85,7 +85,9 @@ def test_bins_are_what_is_in_them(
     whole = part == (0.0, 1.0)
     result = _drawn(service, CurveWindow(50, axis, None if whole else begin, None if whole else end))
     inside = [each for each in stored if whole or begin <= each[axis] <= end]
-    slack = SPAN if fine == 1 and result.bins and not whole else 0  # spans that a window cuts are in or out as a whole
+    slack = (
+        SPAN if fine == 1 and result.bins and not whole else 0
+    )  # spans at the edge of a window count completely or not at all
     assert abs(result.count - len(inside)) <= slack
     assert len(result.step) == len(inside) if not result.bins else 3 <= len(result.step) <= 50
     values = {(each["step"], each["time"]): each["loss"]["loss"] for each in stored}

@@ -1,4 +1,4 @@
-"""The schema: every earlier one is brought up to date with what is in it; one server at a time; readers only read."""
+"""The schema: every earlier one is migrated with its rows; one server at a time; readers only read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.server.postgres import running, why_not
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Gives the URL of a new, empty database, as often as it is called."""
+    """A function that returns the URL of a new, empty database."""
     folder = tmp_path_factory.mktemp("database")
     if request.param == "sqlite":
         yield lambda name: f"sqlite:///{folder / name}.sqlite"
@@ -51,7 +51,7 @@ def _value(column: sa.Column[Any], number: int) -> Any:
 
 
 def _fill(connection: sa.Connection, rows: int) -> dict[str, int]:
-    """A few rows in every table, as they were in that schema."""
+    """A few rows in every table of that schema."""
     old = sa.MetaData()
     old.reflect(connection)
     for table in old.sorted_tables:

@@ -1,4 +1,4 @@
-"""The page on jobs: its optimiser finds what it says."""
+"""The page on jobs: its optimiser finds the minimum."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
 
 
 def test_the_optimiser_of_the_page_works(
-    somebody: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    client_for: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ada = somebody("ada")
+    ada = client_for("ada")
     monkeypatch.setenv("CLEW_SERVER", ada.server)
     monkeypatch.setenv("CLEW_TOKEN", ada.connection._http.headers["Authorization"].removeprefix("Bearer "))
     block = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "studies" in each)

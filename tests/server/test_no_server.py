@@ -1,4 +1,4 @@
-"""Without the extra: help works and loads none of it, and `clew serve` says what to install."""
+"""Without the extra: help works and does not import it, and `clew serve` says what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same service on a real PostgreSQL: tests of people, records and artefacts, with its database underneath."""
+"""The same service on a real PostgreSQL: the tests of users, records and artefacts with this database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def shared_server(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """In place of the one on SQLite."""
+    """Replaces the server on SQLite."""
     live = Live(tmp_path_factory.mktemp("service") / "service", ("--no-agent", "--database", postgres)).start()
     yield live
     if live.process is not None and live.process.poll() is None:

@@ -1,4 +1,4 @@
-"""Runs to a server: while they train, later, again, and over its failures."""
+"""Pushing runs to a server: during training, later, again, and despite failures of the server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def link(shared_server: Live) -> Iterator[Connection]:
 
 
 def _count(client: httpx.Client, number: int, run: Run) -> None:
-    """The server has every record of a run, once, as it stands in the folder."""
+    """Check that the server has every record of the run folder exactly once."""
     streams = client.get(f"/api/v1/runs/{number}/records/streams").json()["next"]
     assert set(streams) == {path.stem for path in run.records_folder.glob("*.jsonl") if path.stat().st_size}
     for name in streams:
@@ -110,7 +110,7 @@ def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection,
     with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
         lines = file.read().splitlines(keepends=True)
         file.seek(0)
-        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a run of its own
+        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a separate run
         file.truncate()
     pusher = Pusher(run_copy, link)
     assert attempt(pusher, last=False) and not pusher.gone

@@ -1,4 +1,4 @@
-"""The order of the queue, and what becomes of jobs whose agents fall silent, come back or hear nothing."""
+"""The order of the queue, and the jobs of agents that are silent, come back or get no answer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_small_jobs_overtake_a_large_one_until_it_has_waited_for_long() -> None:
 
 
 class _Owner(int):
-    """Counts how often somebody is looked up."""
+    """Counts how often a user is looked up."""
 
     looks = 0
 
@@ -133,7 +133,7 @@ def ada(service: Service) -> Caller:
 
 @pytest.fixture
 def bob(service: Service, ada: Caller) -> Caller:
-    """In a group with ada: it is number 1."""
+    """A user in the group of ada, which has number 1."""
 
     def work(transaction: Transaction) -> int:
         user, group = add_user(transaction, "bob"), transaction.add(tables.groups, name="trackers", created=0.0)
@@ -171,7 +171,7 @@ def report(service: Service, number: int, job: int, state: Any, attempt: int = 1
 
 
 def later(service: Service, seconds: float) -> list[int]:
-    """What is swept after so long, of a server that began long ago."""
+    """The cleanup after this time, on a server that started long ago."""
     return service.write(
         lambda transaction: queue.expire_silent_agents(transaction, since=0, now=time.time() + seconds)
     )

@@ -1,4 +1,4 @@
-"""Records: taken once, whatever is sent; points, summaries and curves from them."""
+"""Records: stored once for any input; points, summaries and curves made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemathesis over the whole schema: whatever is sent, no answer is one of 5xx."""
+"""Schemathesis over the whole schema: no input gives a 5xx answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.server.conftest import Live
 pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 LONG = "CLEW_FUZZ" in os.environ
 EXAMPLES = os.environ.get("CLEW_FUZZ", "5")
-"""A route; `CLEW_FUZZ=200` looks longer, and at every edge of every parameter."""
+"""Examples per route; `CLEW_FUZZ=200` tests longer, and every edge of every parameter."""
 LEFT_OUT = r"/events$|/poll$|/session$|/tokens/\{"
-"""Streams and polls, which go on; and what ends the token that all others are asked with."""
+"""Routes that are not tested: streams and polls, which do not end, and routes that revoke the token of the test."""
 THERE = '[parameters]\n"path.number" = 1\n"path.study" = 1\n"path.job" = 1\n"path.agent" = 1\n"path.trial" = 0\n'
-"""So that more than "no such run" is tried."""
+"""Objects that exist, so that more than "no such run" is tested."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`clew serve`: starts, says where it is, refuses what is unsafe, stops without losing anything."""
+"""`clew serve`: starts, prints its address, refuses unsafe settings, stops without losing data."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_search_and_tags_find_runs(person: Any) -> None:
 
 
 SECONDS = float(os.environ.get("CLEW_KILL_SECONDS", "5"))
-"""Of load; `CLEW_KILL_SECONDS=120` is the whole of it, with a kill every 10 s."""
+"""Seconds of load; `CLEW_KILL_SECONDS=120` is the full test, with a kill every 10 s."""
 
 
 def test_every_point_is_there_once_though_the_server_is_killed(

@@ -1,4 +1,4 @@
-"""Studies over REST: an optimiser elsewhere asks and tells, and a study's folder is brought in."""
+"""Studies over REST: trials of an external optimiser, and the upload of a study folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clew.server.studies.open_studies import OpenStudies
 from clew.tuning.config import TuneConfig
 from tests.server.conftest import Live
 
-Somebody = Callable[..., Client]
+ClientFor = Callable[..., Client]
 SPACE = {"x": {"uniform": [-10, 10]}, "y": {"uniform": [-10, 10]}}
 
 
@@ -29,8 +29,8 @@ def bowl(settings: Mapping[str, Any]) -> float:
     return float((settings["x"] - 3) ** 2 + (settings["y"] + 1) ** 2)
 
 
-def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     tune = {"space": SPACE, "trials": 20, "sampler": {"name": "cmaes", "seed": 3, "startup": 4}}
     study = ada.studies.make("bowl", tune)
     while request := ada.studies.ask(study.id):
@@ -55,8 +55,8 @@ def test_the_front_is_of_trials_with_all_values(person: Any) -> None:
     assert [each["number"] for each in ada.get(f"/api/v1/studies/{study}").json()["best"]] == [0, 2, 4, 7]
 
 
-def test_a_repeated_result_counts_once_and_an_expired_lease_is_refused(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_a_repeated_result_counts_once_and_an_expired_lease_is_refused(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     study = ada.studies.make("leases", {"space": SPACE, "trials": 2}).id
     (first,) = ada.studies.ask(study, within=0.001)
     (again,) = ada.studies.ask(study, within=60)
@@ -68,8 +68,8 @@ def test_a_repeated_result_counts_once_and_an_expired_lease_is_refused(somebody:
     assert ada.studies.best(study)[0].values == (2.0,)
 
 
-def test_bad_trials_are_pruned_and_invalid_ones_fail(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_bad_trials_are_pruned_and_invalid_ones_fail(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     tune = {"space": SPACE, "trials": 10, "pruner": {"name": "median", "startup": 1, "warmup": 0}}
     study = ada.studies.make("prune", tune, epochs=3).id
     good, bad, broken = ada.studies.ask(study, count=3)
@@ -85,8 +85,8 @@ def test_bad_trials_are_pruned_and_invalid_ones_fail(somebody: Somebody) -> None
         ada.studies.report(study, bad.trial, step=2, value=1.0)
 
 
-def test_several_objectives_give_a_front(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_several_objectives_give_a_front(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     goals = [{"metric": "val/loss"}, {"metric": "run/seconds"}]
     study = ada.studies.make("front", {"space": SPACE, "trials": 4, "objective": goals}).id
     for each, values in zip(ada.studies.ask(study, count=4), [(1, 4), (2, 2), (4, 1), (3, 3)], strict=True):
@@ -94,8 +94,8 @@ def test_several_objectives_give_a_front(somebody: Somebody) -> None:
     assert [each.values for each in ada.studies.best(study)] == [(1, 4), (2, 2), (4, 1)]
 
 
-def test_studies_are_visible_to_their_owner_and_group(somebody: Somebody) -> None:
-    ada, bob, eve = somebody("ada", group="tuners"), somebody("bob", group="tuners"), somebody("eve")
+def test_studies_are_visible_to_their_owner_and_group(client_for: ClientFor) -> None:
+    ada, bob, eve = client_for("ada", group="tuners"), client_for("bob", group="tuners"), client_for("eve")
     private = ada.studies.make("own", {"space": SPACE}).id
     shared = ada.studies.make("shared", {"space": SPACE}, group="tuners").id
     assert bob.studies.ask(shared)
@@ -117,9 +117,9 @@ def test_studies_are_visible_to_their_owner_and_group(somebody: Somebody) -> Non
     ],
     ids=["empty", "storage", "bounds", "sampler", "unknown", "circle"],
 )
-def test_bad_settings_get_one_line(somebody: Somebody, tune: dict[str, Any], response: str) -> None:
+def test_bad_settings_get_one_line(client_for: ClientFor, tune: dict[str, Any], response: str) -> None:
     with pytest.raises(ServerError, match=response) as result:
-        somebody("ada").studies.make("bad", tune)
+        client_for("ada").studies.make("bad", tune)
     assert result.value.status == 422
 
 
@@ -133,8 +133,8 @@ def test_a_study_continues_after_a_restart_of_the_server(server: Live) -> None:
         assert [each.trial for each in client.studies.ask(study, count=5)] == [1, 2]
 
 
-def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> None:
-    ada = somebody("ada")
+def test_a_studys_folder_is_brought_in(client_for: ClientFor, tmp_path: Path) -> None:
+    ada = client_for("ada")
     config = TuneConfig.model_validate({"space": SPACE, "trials": 6, "sampler": {"name": "random", "seed": 1}})
     done = clew.tune(config, tmp_path / "study", function=bowl)
     number = ada.studies.push(tmp_path / "study")

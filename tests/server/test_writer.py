@@ -1,4 +1,4 @@
-"""The one writer: a commit for many, refusals that touch nobody else, and a thread that lives."""
+"""The one writer: shared commits, refusals without effect on others, and a thread that survives errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _names(service: Service) -> set[str]:
 
 
 def _held(service: Service) -> threading.Event:
-    """Keeps the writer busy until the event is set, so that what comes meanwhile goes together."""
+    """Keeps the writer busy until the event is set, so that later writes share a commit."""
     go, started = threading.Event(), threading.Event()
 
     def hold(_: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Against the real software of sites, on loopback: skipped, with the reason, where it is not installed."""
+"""Tests against the real software of sites, on loopback; skipped with a reason if it is not installed."""
 
 from __future__ import annotations
 

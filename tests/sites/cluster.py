@@ -59,7 +59,7 @@ _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs
 
 
 def missing() -> str:
-    """Why there can be no cluster here; '' where there can."""
+    """Return why no cluster can run here; '' if it can."""
     if os.geteuid() != 0:
         return "a private Slurm needs root"
     lacking = [name for name in ("slurmctld", "slurmd", "munged") if shutil.which(name, path=PATH) is None]
@@ -70,17 +70,17 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 class Cluster:
-    """Use as a context. Its commands find it by $SLURM_CONF."""
+    """A context manager. Commands of Slurm find the cluster through $SLURM_CONF."""
 
     def __init__(self, folder: Path, *, max_jobs: int = 1000, memory: int = 600) -> None:
-        """It knows at most so many jobs, and those that have ended for so many seconds."""
+        """Slurm stores at most `max_jobs` jobs, and ended ones for `memory` seconds."""
         self.folder, self.conf = folder, folder / "slurm.conf"
         self._max_jobs, self._memory = max_jobs, memory
 
     def __enter__(self) -> Cluster:
         for name in ("state", "spool", "log", "munge", *(f"tmp/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True)
-        for place in (self.folder, *self.folder.parents):  # munged's user must come through
+        for place in (self.folder, *self.folder.parents):  # the user of munged must have access
             with contextlib.suppress(OSError):
                 if place != Path("/"):
                     place.chmod(place.stat().st_mode | 0o111)
@@ -99,18 +99,18 @@ class Cluster:
             self._end(file)
 
     def call(self, *words: str) -> str:
-        """The output of a command of Slurm's."""
+        """The output of a command of Slurm."""
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=60, env={**os.environ, "SLURM_CONF": str(self.conf)}
         )
         return done.stdout + done.stderr
 
     def start(self, node: str) -> None:
-        """Have a node take part."""
+        """Start a node."""
         self._run("slurmd", "-N", node)
 
     def kill(self, node: str) -> None:
-        """A node dies: its daemon and all that runs on it, at once."""
+        """Kill a node: its daemon and all its processes."""
         self._end(self.folder / f"slurmd-{node}.pid", signal.SIGKILL)
         tasks = [process for process in psutil.process_iter() if self._on(process, node)]
         for process in tasks:
@@ -121,7 +121,7 @@ class Cluster:
                 process.kill()
 
     def _on(self, process: psutil.Process, node: str) -> bool:
-        """Whether it is a task on one of this cluster's nodes."""
+        """Whether a process is a task on a node of this cluster."""
         with contextlib.suppress(psutil.Error, OSError):
             environment = process.environ()
             return environment.get("SLURMD_NODENAME") == node and environment.get("SLURM_CONF") == str(self.conf)
@@ -174,7 +174,7 @@ class Cluster:
             time.sleep(0.2)
 
     def _end(self, file: Path, number: int = signal.SIGTERM) -> None:
-        """By its own file alone."""
+        """Settings from the file only."""
         with contextlib.suppress(OSError, ValueError, psutil.Error):
             process = psutil.Process(int(file.read_text()))
             process.send_signal(number)

@@ -1,6 +1,6 @@
-"""A real Rucio server on PostgreSQL, one for the session, with a scope, a disk of its own and a user with a password.
+"""A real Rucio server on PostgreSQL, one for the session, with a scope, a disk and a user with a password.
 
-The server has an environment of its own (`.venv-rucio`, or $CLEW_TEST_RUCIO): what it needs is no business of clew's.
+The server has a separate environment (`.venv-rucio`, or $CLEW_TEST_RUCIO): its packages are not dependencies of clew.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Rucio:
     def home(
         self, name: str = "right", password: str = PASSWORD, *, account: str = "root", username: str = "ddmlab"
     ) -> Mapping[str, str]:
-        """The environment of a client with its own settings; the token it is given is kept in that folder too."""
+        """The environment of a client with its own settings; its token is stored in that folder too."""
         folder = self.homes / name
         if not folder.exists():
             (folder / "etc").mkdir(parents=True)
@@ -113,7 +113,7 @@ def _do(command: list[str], **options: Any) -> None:
 
 
 def _database(folder: Path, port: int) -> Server:
-    """PostgreSQL, which does not run as root."""
+    """Start PostgreSQL, which does not run as root."""
     data, log = folder / "postgres", folder / "postgres.log"
     data.mkdir()
     before: list[str] = []
@@ -166,7 +166,7 @@ def _started(venv: Path, folder: Path) -> Iterator[Rucio]:
 
 
 def _furnish(rucio: Rucio) -> None:
-    """A scope, and a storage element."""
+    """Create a scope and a storage element."""
     from rucio.client import Client
 
     client = Client()
@@ -175,7 +175,7 @@ def _furnish(rucio: Rucio) -> None:
 
 
 def add_element(client: Any, name: str, disk: Path) -> str:
-    """A storage element that is a folder, without a limit on what may lie there."""
+    """Create a storage element that is a folder, without a quota."""
     disk.mkdir()
     client.add_rse(name, deterministic=True)
     every = {"read": 1, "write": 1, "delete": 1}

@@ -1,4 +1,4 @@
-"""A real S3 server: SeaweedFS, one for the session, with keys of its own and one key that may only read."""
+"""A real S3 server: SeaweedFS, one for the session, with a key for writing and a key for reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READER, READER_SECRET = "readkey", "read-secret-0123456789"
 
 @dataclass
 class S3:
-    """The gateway, which tests kill and start again, and what a client's environment must hold to use it."""
+    """The gateway, which tests kill and start again, and the environment that a client needs."""
 
     server: Server
     url: str
@@ -38,7 +38,7 @@ class S3:
 
 
 def forget() -> None:
-    """The clients of this process: each holds the keys it was made with."""
+    """Forget the clients of this process: each has the keys it was created with."""
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
@@ -53,7 +53,7 @@ def _weed() -> str:
 
 
 def _answers(url: str) -> bool:
-    """Any HTTP answer but one of a server that is still starting."""
+    """Whether the server answers, and is no longer starting."""
     try:
         urllib.request.urlopen(f"{url}/", timeout=1)
     except urllib.error.HTTPError as error:
@@ -65,7 +65,7 @@ def _answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def serving(folder: Path, *, volume_megabytes: int = 64) -> Iterator[S3]:
-    """One whose data lie in a folder, at most 50 volumes of them."""
+    """A server with its data in a folder, in at most 50 volumes."""
     weed = _weed()
     full, reading = ["Admin", "Read", "Write", "List", "Tagging"], ["Read:shared", "List:shared"]
     identities = [
@@ -80,7 +80,7 @@ def serving(folder: Path, *, volume_megabytes: int = 64) -> Iterator[S3]:
     command += [f"-master.volumeSizeLimitMB={volume_megabytes}", "-volume.max=50"]
     disks = Server(command, folder / "disks.log", lambda: answers(filer))
     gateway = [weed, "s3", f"-filer=127.0.0.1:{filer}", "-ip.bind=127.0.0.1", f"-port={s3}"]
-    gateway += ["-port.iceberg=0", "-port.lance=0"]  # not wanted, and else always at the same ports
+    gateway += ["-port.iceberg=0", "-port.lance=0"]  # not needed, and always at fixed ports otherwise
     url = f"http://127.0.0.1:{s3}"
     server = Server([*gateway, f"-config={folder}/s3.json"], folder / "s3.log", lambda: _answers(url))
     try:

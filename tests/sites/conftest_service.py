@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from clew import Client
-from tests.jobs.agent.conftest import Hand
+from tests.jobs.agent.conftest import AgentProcess
 from tests.server.conftest import Live
 from tests.sites.cluster import Cluster
 
-Login = Callable[..., Hand]
+Login = Callable[..., AgentProcess]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server of these tests' own."""
+    """A server for these tests."""
     live = Live(tmp_path_factory.mktemp("service") / "service").start()
     yield live
     live.stop()
@@ -28,7 +28,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.fixture
 def ada(service: Live) -> Iterator[Client]:
-    """Somebody who may do all."""
+    """A user with all permissions."""
     with Client(service.url, service.token) as client:
         yield client
         for job in client.jobs.list(state=["waiting", "claimed", "running"]):
@@ -37,10 +37,10 @@ def ada(service: Live) -> Iterator[Client]:
 
 @pytest.fixture
 def login(site: Cluster, service: Live, ada: Client, tmp_path: Path) -> Iterator[Login]:
-    """Starts an agent of the site `here`; `clew=True`: `clew agent --on here` as people start it."""
-    started: list[Hand] = []
+    """Starts an agent of the site `here`; `clew=True`: `clew agent --on here` as users start it."""
+    started: list[AgentProcess] = []
 
-    def start(*, clew: bool = False) -> Hand:
+    def start(*, clew: bool = False) -> AgentProcess:
         folder = tmp_path / "agent"
         if clew:
             command = [sys.executable, "-m", "clew", "agent", "--server", service.url, "--folder", str(folder)]
@@ -59,17 +59,17 @@ def login(site: Cluster, service: Live, ada: Client, tmp_path: Path) -> Iterator
         return started[-1]
 
     yield start
-    for hand in started:
-        if hand.process is not None and hand.process.poll() is None:
-            hand.end(signal.SIGKILL)
+    for agent_process in started:
+        if agent_process.process is not None and agent_process.process.poll() is None:
+            agent_process.end(signal.SIGKILL)
     site.call("scancel", "--user=root", "--signal=KILL", "--full")
     site.call("scancel", "--user=root")
 
 
-class _Hand(Hand):
-    """One that hands jobs to Slurm, from any folder."""
+class _Hand(AgentProcess):
+    """An agent that submits jobs to Slurm, from any folder."""
 
-    def start(self) -> Hand:
+    def start(self) -> AgentProcess:
         root = str(Path(__file__).parents[2])
         os.environ["CLEW_TEST_ON"] = "here"
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*os.environ.get("PYTHONPATH", "").split(":"), root]))

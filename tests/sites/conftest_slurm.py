@@ -12,7 +12,7 @@ import pytest
 from clew.core.config import to_yaml
 from tests.sites.cluster import PATH, Cluster, missing
 
-# without `mpi`: Slurm 22.05's PMI-2 now and then cuts what PyPI's MPICH tells it in two, and MPI_Init hangs
+# without `mpi`: PMI-2 of Slurm 22.05 sometimes splits a message of the MPICH of PyPI, and MPI_Init hangs
 PROFILE = {"scheduler": "slurm", "poll_seconds": 0.3, "wall_time": 600, "wall_time_limit": 3600}
 
 
@@ -20,7 +20,7 @@ OPEN_MPI = "libmpi.so.40"
 
 
 def site_mpi() -> str:
-    """Why the site's own MPI, Open MPI with PMIx, cannot be used here; '' where it can."""
+    """Return why the MPI of the site, Open MPI with PMIx, cannot be used here; '' if it can."""
     known = subprocess.run([shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True)
     there = OPEN_MPI in known.stdout and "libpmix.so " in known.stdout
     return "" if there else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"

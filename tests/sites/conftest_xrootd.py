@@ -1,4 +1,4 @@
-"""A real XRootD server. It listens on every interface, so it and its clients get a network of their own."""
+"""A real XRootD server. It listens on every interface, so it and its clients get a separate network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sec.protbind * only sss
 
 @dataclass
 class Xrootd:
-    """The server, its disk, and how a command gets into its network."""
+    """The server, its disk, and the command prefix to enter its network."""
 
     server: Server
     disk: Path
@@ -47,7 +47,7 @@ class Xrootd:
 
 
 def _network() -> subprocess.Popen[bytes]:
-    """A network with loopback alone; it lives as long as this process."""
+    """A network with a loopback interface only; it exists as long as this process."""
     if shutil.which("xrootd") is None:
         pytest.skip("XRootD is not installed (make test-sites installs it)")
     if os.geteuid() or shutil.which("unshare") is None:
@@ -90,14 +90,14 @@ def _started(folder: Path, settings: str) -> Iterator[Xrootd]:
 
 @pytest.fixture(scope="session")
 def xrootd() -> Iterator[Xrootd]:
-    """One that asks nobody who they are."""
+    """A server without authentication."""
     with public_folder("xrootd") as folder:
         yield from _started(folder, _CONFIG)
 
 
 @pytest.fixture
 def strict_xrootd() -> Iterator[Xrootd]:
-    """One that lets in only those with the key in `client.keytab`, beside its data."""
+    """A server that accepts only clients with the key in `client.keytab`, which is next to its data."""
     if shutil.which("xrdsssadmin") is None:
         pytest.skip("XRootD is not installed (make test-sites installs it)")
     with public_folder("strict") as folder:

@@ -1,4 +1,4 @@
-"""The way of a model through a store, as a user goes it: by commands, each a process of its own."""
+"""The steps of a user with a model in a store: commands, each in a separate process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SMALL = ("--set", "model.hidden=16", "--set", "train.epochs=1", "--set", "train.
 
 @dataclass(frozen=True)
 class User:
-    """Somebody at a prompt, in a folder, with an environment of their own."""
+    """A user with a shell, a folder and an environment."""
 
     folder: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     before: Sequence[str] = ()
-    """What runs the command: `nsenter ...` into another network, say."""
+    """The prefix of every command, for instance `nsenter ...` to enter another network."""
 
     def clew(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*self.before, str(Path(sys.executable).with_name("clew")), *arguments]
@@ -46,7 +46,7 @@ class User:
 
 def whole_way(one: User, other: User, events: Path, base: str, models: str) -> None:
     """One user puts events into a store, prepares from it into it, trains from it and stores the model; another, on
-    another machine as it were, finds the model, brings it and judges it on the dataset in the store.
+    a simulated other machine, finds the model, downloads it and evaluates it on the dataset in the store.
     """
     one.succeeds("data", "put", str(events), f"{base}events")
     one.succeeds("prepare", "tracking", "--input", f"{base}events", "--output", f"{base}dataset", "--workers", "1")

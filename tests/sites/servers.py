@@ -1,4 +1,4 @@
-"""Starting servers for a test, on free ports of loopback, and ending them with it."""
+"""Servers for a test, on free ports of loopback, stopped at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, all different and low enough for one to be added to 10,000 (SeaweedFS does)."""
+    """Different free ports, low enough to add 10,000 to them, which SeaweedFS does."""
     ports: list[int] = []
     while len(ports) < count:
         with socket.socket() as probe, socket.socket() as twin:
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 @dataclass
 class Server:
-    """A process that serves, and how to tell that it does."""
+    """A server process, and a check that it answers."""
 
     command: Sequence[str]
     log: Path
@@ -63,7 +63,7 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it without a word, and all it started."""
+        """Kill it and all processes that it started."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):  # it ended by itself
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -75,14 +75,14 @@ class Server:
 
 @contextlib.contextmanager
 def public_folder(name: str) -> Iterator[Path]:
-    """A folder that servers of other users can enter; those of pytest are for their owner alone."""
+    """A folder that servers of other users can enter; folders of pytest are for their owner only."""
     with tempfile.TemporaryDirectory(prefix=f"clew-{name}-", ignore_cleanup_errors=True) as made:
         Path(made).chmod(0o755)
         yield Path(made)
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether a process listens there."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -90,7 +90,7 @@ def answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A disk with room for a megabyte, in a folder that is made for it."""
+    """A disk of one megabyte, mounted in a new folder."""
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=777", "none", str(folder)], check=False).returncode:
         pytest.skip("a small disk can be mounted by root alone")

@@ -1,4 +1,4 @@
-"""Against a real Rucio server on PostgreSQL: DIDs up and down, metadata, faults, and the way of a model."""
+"""Against a real Rucio server on PostgreSQL: transfers of DIDs, metadata, faults, and the steps to a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def did(rucio: Rucio, request: pytest.FixtureRequest) -> str:
-    """A name of this test's own."""
+    """A unique name for one test."""
     return f"rucio:{SCOPE}:{request.node.name}"
 
 
@@ -74,7 +74,7 @@ def test_other_content_takes_the_place_of_the_old(did: str, folder: Path, tmp_pa
 
 
 def test_a_dataset_of_others_keeps_its_names(rucio: Rucio, did: str, tmp_path: Path) -> None:
-    """One that Rucio's own client uploaded."""
+    """A dataset that the client of Rucio uploaded."""
     from rucio.client import Client
     from rucio.client.uploadclient import UploadClient
 
@@ -88,7 +88,7 @@ def test_a_dataset_of_others_keeps_its_names(rucio: Rucio, did: str, tmp_path: P
 
 
 def test_what_clew_uploads_others_can_download(did: str, folder: Path, tmp_path: Path) -> None:
-    """By Rucio's own client, which compares checksums too."""
+    """With the client of Rucio, which compares checksums too."""
     from rucio.client import Client
     from rucio.client.downloadclient import DownloadClient
 
@@ -118,7 +118,7 @@ def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path
     client, (held,) = Client(), rucio.disk.rglob(did.rpartition(":")[2])
     other = add_element(client, "OTHER", tmp_path / "other")
     try:
-        with pytest.raises(DataError, match=r"say where it should lie: .*, one of DISK, OTHER"):
+        with pytest.raises(DataError, match=r"choose a storage element: .*, one of DISK, OTHER"):
             storage.copy(tmp_path / "a", f"{did}.more")
         storage.copy(tmp_path / "a", f"{did}.more?rse={other}")
         file = {"scope": SCOPE, "name": did.rpartition(":")[2], "bytes": 5, "adler32": "02f80100"}

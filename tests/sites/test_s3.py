@@ -1,4 +1,4 @@
-"""Against a real S3 server (SeaweedFS): transfers, faults, and the way of a model from events to another machine."""
+"""Against a real S3 server (SeaweedFS): transfers, faults, and the steps from events to a model on another machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bucket(s3: S3, request: pytest.FixtureRequest) -> str:
-    """A place of this test's own."""
+    """A unique location for one test."""
     import s3fs
 
     s3fs.S3FileSystem().makedirs("shared", exist_ok=True)
@@ -46,7 +46,7 @@ def big(tmp_path: Path) -> Path:
 
 
 def killed_after(s3: S3, parts: int, *, again: bool = False) -> Callable[[storage.TransferProgress], None]:
-    """Kills the server once so many parts have moved."""
+    """Kills the server after this number of parts."""
     killed = threading.Event()
 
     def watch(state: storage.TransferProgress) -> None:
@@ -192,8 +192,8 @@ def test_faults_are_one_line_and_exit_2(s3: S3, bucket: str, tmp_path: Path) -> 
     wrong = User(tmp_path / "wrong", s3.environment("who", "not-the-secret"))
     line = wrong.fails("data", "put", str(tmp_path / "a"), f"{bucket}/a")
     assert "wrong credentials; set AWS_ACCESS_KEY_ID" in line and "not-the-secret" not in line
-    nobody = User(tmp_path / "nobody", {**s3.environment(), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    assert "does not answer" in nobody.fails("data", "get", f"{bucket}/a", "x")
+    unreachable = User(tmp_path / "unreachable", {**s3.environment(), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    assert "does not answer" in unreachable.fails("data", "get", f"{bucket}/a", "x")
 
 
 def test_a_full_disk_here_is_reported_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:

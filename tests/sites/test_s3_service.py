@@ -1,4 +1,4 @@
-"""A server whose artefacts lie in a real S3 store."""
+"""A server with its artefacts in a real S3 store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on real Slurm, by `--on SITE`: what a user does in an afternoon."""
+"""Jobs on real Slurm with `--on SITE`: the usual steps of a user."""
 
 from __future__ import annotations
 
@@ -17,17 +17,11 @@ import pytest
 
 from clew import Dataset, Run, Table
 from clew.core.config import to_yaml
-from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.launchers.slurm import SlurmLauncher
-from clew.jobs.sites import load_site
 from tests.cli import clew, done
-from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_output, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.training import RECIPES, weights
 from tests.training.conftest import flat_dataset
-
-__all__ = ["test_a_job_ends_and_leaves_its_output", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
@@ -44,7 +38,7 @@ def train(flat: Dataset, *words: str, epochs: int = 2) -> tuple[str, ...]:
 
 
 def hosts(run: Run) -> dict[str, int]:
-    """Ranks and their processes, as their streams say."""
+    """Ranks and their processes, from their streams."""
     return {stream: (run.last("start", stream) or {})["ranks"] for stream in run.streams()}
 
 
@@ -53,12 +47,6 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, condition
         time.sleep(0.1)
-
-
-@pytest.fixture
-def launcher(site: Cluster) -> Launcher:
-    """For the contract of launchers."""
-    return SlurmLauncher(load_site("here"))
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:
@@ -97,7 +85,7 @@ def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluste
 def test_mpi_on_a_site_without_pmi_is_reported(site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
-    assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
+    assert outcome.code != 0 and "MPI connects 1 of 3 ranks" in outcome.err
 
 
 @long
@@ -117,7 +105,7 @@ def test_a_requeued_run_ends_with_the_same_result(site: Cluster, flat: Dataset) 
     parts = Run(Path("runs/parts"))
     until(lambda: parts.last("validation") is not None)
     job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
-    site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
+    site.call("scancel", "--signal=USR1", job)  # as Slurm does before the end of the wall time
     assert "finished" in done("follow", "runs/parts")
     assert start_count(parts) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
@@ -126,13 +114,13 @@ def test_a_requeued_run_ends_with_the_same_result(site: Cluster, flat: Dataset) 
 
 
 def start_count(run: Run) -> int:
-    """How often it was gone on with."""
+    """How often the run was started."""
     return sum(1 for _ in run.records(kind="resume"))
 
 
 @pytest.fixture
 def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
-    """A run of two nodes that trains on and on."""
+    """A run on two nodes that does not end."""
     done(
         *train(
             flat,
@@ -178,7 +166,7 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
     until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
     watching.send_signal(signal.SIGINT)
     output = watching.communicate(timeout=30)[0]
-    assert watching.returncode == 0 and "goes on without you" in output and "follow" in output
+    assert watching.returncode == 0 and " continues." in output and "follow" in output
     assert endless.state == "running"
 
 
@@ -265,7 +253,7 @@ def test_credentials_reach_the_nodes_and_are_in_no_file_of_ours(
 
 
 def _without(path: Path) -> bytes:
-    """What is in a file beside the check that the profile makes."""
+    """The content of the file next to the check that the profile makes."""
     return path.read_bytes().replace(b"very-secret-$((", b"")
 
 

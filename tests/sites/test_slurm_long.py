@@ -1,4 +1,4 @@
-"""What takes minutes on real Slurm: the wall time itself, and a node that dies. `make test-sites` runs it."""
+"""Slow tests on real Slurm: the wall time, and node failures. `make test-sites` runs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def same(one: str, other: str) -> bool:
 def test_a_run_that_hits_its_wall_time_twice_ends_with_the_same_weights(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.5", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
     output = done(*train(flat, *slow, "--wall-time", "1m", "--follow", epochs=50))
-    assert "put back" in output and "finished: runs/parts" in output
+    assert "it was requeued" in output and "finished: runs/parts" in output
     assert start_count(Run.open("runs/parts")) >= 2
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=50))
     assert same("runs/parts", "runs/whole")

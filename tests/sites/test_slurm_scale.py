@@ -1,4 +1,4 @@
-"""A scaling study on real Slurm: one job a size."""
+"""A scaling study on real Slurm: one job per size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of the service on real Slurm, by an agent on the login node: handed in once, watched and named, whoever dies."""
+"""Jobs of the server on real Slurm, through an agent on the login node: submitted once and watched, despite kills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.core.config import to_yaml
 from clew.jobs import supervisor
 from clew.jobs.launchers.scheduler import id_file
 from tests.cli import clew, done
-from tests.jobs.agent.conftest import Hand, python
+from tests.jobs.agent.conftest import AgentProcess, python
 from tests.server.conftest import Live
 from tests.sites import long
 from tests.sites.cluster import Cluster
@@ -28,8 +28,8 @@ __all__ = ["flat"]
 SLEEPS = "import time; print('started', flush=True); time.sleep({})"
 
 
-def attempt(hand: Hand, job: int, number: int = 1) -> Path:
-    return next(hand.folder.glob(f"jobs/{job}-*")) / f"attempt-{number}"
+def attempt(agent_process: AgentProcess, job: int, number: int = 1) -> Path:
+    return next(agent_process.folder.glob(f"jobs/{job}-*")) / f"attempt-{number}"
 
 
 def state(client: Client, job: int) -> tuple[str, str]:
@@ -38,17 +38,19 @@ def state(client: Client, job: int) -> tuple[str, str]:
 
 
 def queue(cluster: Cluster) -> list[str]:
-    """What is in the queue, or was."""
+    """Jobs that are or were in the queue."""
     return cluster.call("squeue", "-h", "--states=all", "-o", "%A %j %T").splitlines()
 
 
-def names(cluster: Cluster, hand: Hand, job: int) -> list[str]:
-    name = next(line for line in (attempt(hand, job) / "job.sh").read_text().splitlines() if "--job-name=" in line)
+def names(cluster: Cluster, agent_process: AgentProcess, job: int) -> list[str]:
+    name = next(
+        line for line in (attempt(agent_process, job) / "job.sh").read_text().splitlines() if "--job-name=" in line
+    )
     return [line for line in queue(cluster) if name.partition("=")[2] in line]
 
 
 def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: Client, login: Login) -> None:
-    hand = login()
+    agent_process = login()
     where = "import os; print(os.environ['SLURMD_NODENAME'], len(os.environ['CLEW_TOKEN']), flush=True)"
     job = python(
         ada, f"{where}; {SLEEPS.format(1)}", resources={"cpus": 2, "gpus": 1, "memory": 1 << 30, "wall_time": 90}
@@ -57,7 +59,7 @@ def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: C
     assert ended.state == "done", ended
     assert [each.kind for each in ada.jobs.history(job.id)] == ["submitted", "claimed", "running", "done"]
     assert "".join(ada.jobs.log(job.id)).startswith("n") and "started" in "".join(ada.jobs.log(job.id))
-    folder = attempt(hand, job.id)
+    folder = attempt(agent_process, job.id)
     script, token = (
         (folder / "job.sh").read_text(),
         json.loads(supervisor.process_file(folder).read_text())["environment"],
@@ -69,7 +71,7 @@ def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: C
     stored = site.call("scontrol", "write", "batch_script", number, "-") + site.call("scontrol", "show", "job", number)
     assert token["CLEW_TOKEN"] not in script + stored and "clew_" not in script + stored
     spooled = [file for file in (site.folder / "state").rglob("*") if file.is_file()]
-    agent_token = hand.token.encode()
+    agent_token = agent_process.token.encode()
     assert spooled and not any(agent_token in file.read_bytes() for file in spooled), (
         "the agent's token went with the job"
     )
@@ -78,47 +80,47 @@ def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: C
 def test_a_job_starts_once_though_its_agent_was_killed_before_it_saved_the_number(
     site: Cluster, ada: Client, login: Login, tmp_path: Path
 ) -> None:
-    hand, mark = login(), tmp_path / "started"
+    agent_process, mark = login(), tmp_path / "started"
     site.call("scontrol", "update", "PartitionName=debug", "State=DOWN")
     try:
         job = python(ada, f"open({str(mark)!r}, 'a').write('x')")
         until(lambda: "the partition is down" in state(ada, job.id)[1])
         assert state(ada, job.id)[0] == "claimed"
-        hand.end(signal.SIGKILL)
-        folder = attempt(hand, job.id)
-        id_file(folder).unlink()  # as if it had been killed between the two
-        hand.start()
+        agent_process.end(signal.SIGKILL)
+        folder = attempt(agent_process, job.id)
+        id_file(folder).unlink()  # as if the agent had been killed between the two
+        agent_process.start()
         until(id_file(folder).exists)
-        assert len(names(site, hand, job.id)) == 1
-        hand.end(signal.SIGKILL)
-        site.call("sbatch", str(folder / "job.sh"))  # one that was on its way meanwhile
+        assert len(names(site, agent_process, job.id)) == 1
+        agent_process.end(signal.SIGKILL)
+        site.call("sbatch", str(folder / "job.sh"))  # a job that was submitted in this time
     finally:
         site.call("scontrol", "update", "PartitionName=debug", "State=UP")
     until(supervisor.end_file(folder).exists)
-    hand.start()
+    agent_process.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
-    until(lambda: all("COMPLETED" in line for line in names(site, hand, job.id)))
-    assert mark.read_text() == "x" and len(names(site, hand, job.id)) == 2
+    until(lambda: all("COMPLETED" in line for line in names(site, agent_process, job.id)))
+    assert mark.read_text() == "x" and len(names(site, agent_process, job.id)) == 2
 
 
 def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Client, login: Login) -> None:
-    hand = login()
+    agent_process = login()
     running = python(ada, SLEEPS.format(60), resources={"cpus": 2, "nodes": 1})
     until(lambda: "started" in "".join(ada.jobs.log(running.id)))
-    site.call("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 60")  # somebody else's
+    site.call("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 60")  # of another user
     waiting = python(ada, SLEEPS.format(60), resources={"workers": 2, "cpus": 2, "nodes": 2})
     until(lambda: "waiting for" in state(ada, waiting.id)[1])
     for job in (running, waiting):
         ada.jobs.cancel(job.id)
         assert ada.jobs.wait(job.id, seconds=60).state == "cancelled"
-    assert "CANCELLED" in names(site, hand, waiting.id)[0]
+    assert "CANCELLED" in names(site, agent_process, waiting.id)[0]
 
 
 def test_actions_of_slurm_on_a_job_are_named(site: Cluster, ada: Client, login: Login) -> None:
-    hand = login()
+    agent_process = login()
     taken = python(ada, SLEEPS.format(60), requeue=3)
     until(lambda: "started" in "".join(ada.jobs.log(taken.id)))
-    site.call("scancel", supervisor.supervisor_file(attempt(hand, taken.id)).read_text())
+    site.call("scancel", supervisor.supervisor_file(attempt(agent_process, taken.id)).read_text())
     ended = ada.jobs.wait(taken.id, seconds=60)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "cancelled at the scheduler", 1)
     large = python(ada, "pass", resources={"memory": 5000 << 20})
@@ -132,7 +134,7 @@ def test_actions_of_slurm_on_a_job_are_named(site: Cluster, ada: Client, login: 
 def test_a_training_on_two_nodes_is_submitted_and_resumes_after_its_wall_time(
     wall: str, site: Cluster, service: Live, ada: Client, login: Login, flat: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand = login(clew=True)
+    agent_process = login(clew=True)
     monkeypatch.setenv("CLEW_SERVER", service.url)
     monkeypatch.setenv("CLEW_TOKEN", service.token)
     slow = "slow=0.03" if wall == "10m" else "slow=0.2"
@@ -155,7 +157,7 @@ def test_a_training_on_two_nodes_is_submitted_and_resumes_after_its_wall_time(
     assert "done" in output
     (job,) = [each for each in ada.jobs.list() if each.name == wall]
     assert (job.attempt > 2) == (wall == "12s") and job.state == "done" and job.resources.site == "here"
-    run = next(hand.folder.glob("jobs/*/output/*"))
+    run = next(agent_process.folder.glob("jobs/*/output/*"))
     done("train", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--workers", "2", "--output", "whole")
     two, whole = Run.open(run), weights(Run.open("whole"))
     assert {stream: (two.last("start", stream) or {})["ranks"] for stream in two.streams()} == {
@@ -169,11 +171,11 @@ def test_a_training_on_two_nodes_is_submitted_and_resumes_after_its_wall_time(
 @long
 @pytest.mark.timeout(300)
 def test_a_node_failure_is_named_and_a_requeued_job_resumes(site: Cluster, ada: Client, login: Login) -> None:
-    hand = login()
+    agent_process = login()
     once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
     for job in (once, again):
         until(lambda job=job: "started" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
-    numbers = [supervisor.supervisor_file(attempt(hand, job.id)).read_text() for job in (once, again)]
+    numbers = [supervisor.supervisor_file(attempt(agent_process, job.id)).read_text() for job in (once, again)]
     nodes = {site.call("squeue", "-h", "-j", number, "-o", "%N").strip() for number in numbers}
     for node in nodes:
         site.kill(node)

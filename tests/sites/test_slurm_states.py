@@ -1,4 +1,4 @@
-"""What may become of a job of the service's on real Slurm, each by its cause."""
+"""The states of a job of the server on real Slurm, each with its real cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EATS = "a = b'x' * (500 << 20); import time; time.sleep(60)"
 
 @pytest.fixture
 def small(site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster that knows three jobs at most, and those that have ended for two seconds."""
+    """A cluster that stores at most three jobs, and ended ones for two seconds."""
     with Cluster(tmp_path / "small", max_jobs=3, memory=2) as made:
         monkeypatch.setenv("SLURM_CONF", str(made.conf))
         yield made
@@ -54,15 +54,15 @@ def test_a_job_that_takes_more_memory_than_the_site_gives_is_named(
 
 @long
 def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Login) -> None:
-    hand = login()
+    agent_process = login()
     job = python(ada, SLEEPS.format(60))
     until(lambda: "started" in "".join(ada.jobs.log(job.id)))
-    hand.end(9)  # nobody looks while it dies and is forgotten
-    folder = attempt(hand, job.id)
+    agent_process.end(9)  # no process checks while it ends and is forgotten
+    folder = attempt(agent_process, job.id)
     small.call("scancel", "--batch", "--signal=KILL", id_file(folder).read_text())
     until(lambda: not small.call("squeue", "-h", "--states=all").strip())
     assert not supervisor.end_file(folder).exists()
-    hand.start()
+    agent_process.start()
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.reason) == ("lost", "Slurm does not know it any more, and it left no record of its end")
 
@@ -71,17 +71,17 @@ def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Log
 def test_a_queue_that_is_full_is_named_and_waited_for(small: Cluster, ada: Client, login: Login) -> None:
     for _ in range(2):
         small.call("sbatch", "--hold", "--wrap", "true")
-    hand = login()
+    agent_process = login()
     job = python(ada, SLEEPS.format(1))
     until(lambda: "the queue is full" in state(ada, job.id)[1])
-    assert state(ada, job.id)[0] == "claimed" and not id_file(attempt(hand, job.id)).exists()
+    assert state(ada, job.id)[0] == "claimed" and not id_file(attempt(agent_process, job.id)).exists()
     small.call("scancel", "--user=root")
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.attempt) == ("done", 1), ended
 
 
 def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only cgroups bring a job of Slurm's to this state, and none can be made here: what squeue says is pretended."""
+    """Only cgroups bring a job to this state, and they are not available here: the output of squeue is simulated."""
     (tmp_path / "bin").mkdir()
     squeue = tmp_path / "bin" / "squeue"
     squeue.write_text("#!/bin/sh\necho '7|OUT_OF_MEMORY|OutOfMemory|n1'\n")

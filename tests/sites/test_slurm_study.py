@@ -1,4 +1,4 @@
-"""Studies on real Slurm: one job a trial, jobs that pull trials, or one job of many ranks."""
+"""Studies on real Slurm: one job per trial, jobs that pull trials, or one job of many ranks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Against a real XRootD server: transfers, faults, and the way of a model from events to another machine.
+"""Against a real XRootD server: transfers, faults, and the steps from events to a model on another machine.
 
-Everything runs by command, in the server's network.
+Everything runs as commands in the network of the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = 24
 
 @pytest.fixture
 def place(xrootd: Xrootd, request: pytest.FixtureRequest) -> str:
-    """A place of this test's own."""
+    """A unique location for one test."""
     return f"{xrootd.url}/{request.node.name}"
 
 
@@ -42,7 +42,7 @@ def big(tmp_path: Path) -> Path:
 
 
 def killed_in_the_middle(xrootd: Xrootd, user: User, note: Path, *arguments: str) -> None:
-    """Runs a copy, kills the server once some parts have moved, and sees the copy say so."""
+    """Runs a copy, kills the server after some parts, and checks the message of the copy."""
     command = [*user.before, str(Path(sys.executable).with_name("clew")), *arguments, "--workers", "1"]
     environment = {**os.environ, "CLEW_CACHE": str(user.folder / "cache")}
     user.folder.mkdir(exist_ok=True)
@@ -97,8 +97,8 @@ def test_bytes_that_are_not_those_of_the_checksum_are_refused(
     user.succeeds("data", "put", str(tmp_path / "a"), f"{place}/a")
     held = xrootd.disk / place.rpartition("/")[2] / "a"
     stat_before, known = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
-    assert known, "the server keeps checksums beside the bytes"
-    held.write_text("54321")  # as a disk does that goes bad: nothing else changes
+    assert known, "the server stores checksums with the bytes"
+    held.write_text("54321")  # as on a failing disk: nothing else changes
     os.utime(held, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
     assert "checksum mismatch (adler32" in user.fails("data", "get", f"{place}/a", "b")
     assert not (user.folder / "b").exists()

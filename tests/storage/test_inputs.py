@@ -1,4 +1,4 @@
-"""Copies of inputs: kept, shared, checked, and removed when room is needed, but never from under a reader."""
+"""Copies of inputs: cached, shared, checked, and removed when space is needed, but never while in use."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 1500
     with inputs.local_copy(made(tmp_path, "a")) as path:
         assert path is not None
-        assert use(inputs, made(tmp_path, "b")) is None  # there is no room: it is read where it lies
+        assert use(inputs, made(tmp_path, "b")) is None  # there is no space: it is read at its location
         assert path.exists()
     assert use(inputs, str(tmp_path / "from" / "b")) is not None
     assert names(inputs) == ["b"]
@@ -148,7 +148,7 @@ def test_an_interrupted_fetch_is_listed_resumed_and_removed(
     (left,) = inputs.entries()
     assert "large" in left.location and left.location.endswith("(a part)") and left.bytes >= 2_000_000
     inputs.limit = 3_500_000
-    assert use(inputs, location) is not None  # what is there of it does not stand in its own way
+    assert use(inputs, location) is not None  # its own partial copy does not count
     assert names(inputs) == ["large"]
     other = made(tmp_path, "other", 400_000)
     with monkeypatch.context() as patch:
@@ -156,5 +156,5 @@ def test_an_interrupted_fetch_is_listed_resumed_and_removed(
         with pytest.raises(KeyboardInterrupt):
             use(inputs, other)
     assert len(inputs.entries()) == 2
-    inputs.limit = 1_000_000  # both must go
+    inputs.limit = 1_000_000  # both must be removed
     assert inputs.entries() == [] and not list(inputs.folder.glob("*/data"))

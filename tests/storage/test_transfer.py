@@ -1,4 +1,4 @@
-"""Copying in parts between places of this machine: what needs no server."""
+"""Copying in parts between folders of this machine, without a server."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_marker_of_completeness_is_written_last(tmp_path: Path, monkeypatch:
 def test_any_store_of_fsspec_takes_and_gives_files(source: Path, tmp_path: Path) -> None:
     place = f"memory://{tmp_path.name}/copy"
     storage.copy(source, place)
-    assert storage.copy(source, place).unchanged == 1  # it knows no checksum: byte for byte
+    assert storage.copy(source, place).unchanged == 1  # it has no checksum: compared byte by byte
     storage.copy(place, tmp_path / "back")
     assert storage.copy(place, tmp_path / "back").unchanged == 1
     assert (tmp_path / "back").read_bytes() == source.read_bytes()

@@ -116,5 +116,5 @@ def test_each_fault_fails_its_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attribute", ["file_name", "reader"])
 def test_a_missing_attribute_is_named(tmp_path: Path, attribute: str) -> None:
     empty = SOURCE + f"\nclass TestForgetful(Suite):\n    {attribute} = None\n"
-    done = run_pytest(tmp_path, empty, "-k", "TestForgetful and any_size")
+    done = run_pytest(tmp_path, empty, "test_mine.py::TestForgetful::test_pieces_are_a_sequence")
     assert f"TestForgetful needs a class attribute {attribute}, for example:" in done.stdout

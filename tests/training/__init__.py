@@ -1,4 +1,4 @@
-"""Recipes of these tests, found by their file as a user's are, and what is left of a run."""
+"""Recipes of these tests, loaded from files like those of users, and the results of a run."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def validations(run: Run, stream: str = "rank-0") -> list[dict[str, Any]]:
 
 
 def leaving(samples: int, rest: int) -> int:
-    """A batch size of which `rest` samples are left over for the last batch."""
+    """A batch size that leaves `rest` samples for the last batch."""
     return next(size for size in range(max(5, rest + 1), samples) if samples % size == rest)

@@ -1,4 +1,4 @@
-"""Trains with every strategy, one after the other, in whatever processes a launcher started this script."""
+"""Trains with every strategy, one after the other, in the processes that a launcher started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop of somebody's own, around clew's three calls."""
+"""A user-defined training loop with the three calls of clew."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Several processes that sum their gradients learn what one process learns."""
+"""Several processes that sum their gradients train like one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights come back as they were, or it is said why not."""
+"""Weights are restored exactly, or an error says why not."""
 
 from __future__ import annotations
 

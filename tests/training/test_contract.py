@@ -1,6 +1,6 @@
-"""What every strategy promises, however its processes were started.
+"""The contract of every strategy, for every way to start its processes.
 
-Accounting: every sample is learned from exactly once an epoch, all ranks end. Exact: the result is that of one process.
+Accounting: every sample is used exactly once per epoch, all ranks end. Exact: the result is that of one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What steers a training: when it ends, how fast it learns, what it keeps, and what it does with a bad batch."""
+"""Control of a training: its end, learning rate, saved weights, and bad batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three calls make a loop of one's own a distributed one, with records."""
+"""Three calls make a user-defined loop distributed, with records."""
 
 from __future__ import annotations
 
@@ -49,6 +49,22 @@ def test_a_script_that_fails_leaves_a_run_that_failed(flat: Dataset, tmp_path: P
     assert end is not None and end["message"] == "boom on purpose"
 
 
-def test_setup_comes_first() -> None:
-    with pytest.raises(RunError, match=r"call clew.distributed.setup\(\) first"):
+def test_several_ranks_call_setup_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match=r"call clew.distributed.setup\(\) on every rank first"):
         clew.distributed.log(loss=1.0)
+
+
+def test_a_single_process_needs_no_setup_to_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    clew.log(loss=0.5)
+    (tmp_path / "table.txt").write_text("1")
+    assert clew.artefact("table.txt", "numbers.txt").read_text() == "1"
+    with pytest.raises(RunError, match="no such file"):
+        clew.artefact("missing.txt")
+    with pytest.raises(RunError, match="without folders"):
+        clew.artefact("table.txt", "../numbers.txt")
+    clew.distributed.close()
+    (run,) = (tmp_path / "runs").iterdir()
+    assert Run.open(run).state == "finished" and (run / "artefacts" / "numbers.txt").exists()

@@ -1,4 +1,4 @@
-"""One step: optimisers by name, their rates, and how far a gradient may go."""
+"""One step: optimisers by name, their rates, and clipping."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine(**settings: Any) -> Engine:
 
 
 def moved_by_a_step(data: Dataset, **settings: Any) -> float:
-    """How far all parameters together go in one step."""
+    """The norm of the change of all parameters in one step."""
     made = engine(**settings)
     before = torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
     made.step([to_batch(data.read("train"))])

@@ -10,7 +10,7 @@ import pytest
 
 import clew
 from clew import Dataset, Run, Table
-from clew.errors import ClewError, DataError, WorkerError
+from clew.errors import ClewError, DataError, RecipeError, WorkerError
 from tests.training import recipe
 
 pytestmark = pytest.mark.timeout(60)
@@ -32,11 +32,11 @@ def starts(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_on_one_rank_ends_the_run_with_its_message(flat: Dataset, tmp_path: Path, rank: int) -> None:
     error = fail(flat, tmp_path / "run", "raise", workers=2, rank=rank)
-    assert isinstance(error, WorkerError)
-    assert str(error).startswith(f"rank {rank}: ValueError: boom on purpose (")
+    assert isinstance(error, RecipeError)
+    assert "line.py:" in str(error) and "ValueError: boom on purpose, in step(): `raise ValueError(" in str(error)
     run = Run.open(tmp_path / "run")
     assert run.state == "failed"
-    assert "boom on purpose" in [end["message"] for end in run.records(f"rank-{rank}", "end")]
+    assert str(error) in [end["message"] for end in run.records(f"rank-{rank}", "end")]
     last = run.last("end")
     assert last is not None and last["message"] == str(error)
 
@@ -65,13 +65,14 @@ def test_a_loss_that_is_not_a_number_stops_the_run(flat: Dataset, tmp_path: Path
     assert not run.checkpoint("best").exists()
 
 
-def test_an_exception_in_a_single_process_comes_out_as_it_is(flat: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="boom on purpose"):
+def test_an_exception_in_a_single_process_is_the_cause_of_the_error(flat: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="boom on purpose") as caught:
         clew.train(recipe("line", fault="raise", rank=0), flat, epochs=1, output=tmp_path / "run")
     run = Run.open(tmp_path / "run")
     end = run.last("end")
     assert run.state == "failed"
-    assert end is not None and end["message"] == "boom on purpose"
+    assert end is not None and end["message"] == str(caught.value)
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_training_again_after_a_failure_works(flat: Dataset, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A training on lease: it stops when told, all ranks at the same step, and leaves no word when another has its work."""
+"""A training with a lease: all ranks stop at the same step, and a revoked one writes no end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-import clew
 from clew import Dataset, Run
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
-from clew.training.api import resume
+from clew.training.api import TrainingRequest, resume
 from tests.training import recipe
 
 LONG: dict[str, Any] = {"epochs": 100_000, "batch_size": 25, "threads": 1, "log_every": 1, "trace": False}
 
 
+def train(data: Dataset, output: Path, lease: Lease, **settings: Any) -> Run:
+    return TrainingRequest(recipe("line"), data, output=output, settings={**LONG, **settings}).run(lease=lease)
+
+
 def after_steps(run: Path, act: Any) -> threading.Thread:
-    """Do something once a training is under way."""
+    """Do something once a training has done some steps."""
 
     def wait() -> None:
         end = time.monotonic() + 60
@@ -42,9 +45,9 @@ def lease(tmp_path: Path) -> Lease:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_ranks_stop_at_the_same_step_on_request(flat: Dataset, tmp_path: Path, lease: Lease, workers: int) -> None:
-    waits = after_steps(tmp_path / "run", lambda: lease.tell("pruned: no hope"))
+    waits = after_steps(tmp_path / "run", lambda: lease.request_stop("pruned: no hope"))
     with pytest.raises(StoppedError, match="stopped at step"):
-        clew.train(recipe("line"), flat, output=tmp_path / "run", workers=workers, lease=lease, **LONG)
+        train(flat, tmp_path / "run", lease, workers=workers)
     waits.join()
     run = Run(tmp_path / "run")
     steps = {stream: (run.last("step", stream) or {})["step"] for stream in run.streams()}
@@ -60,14 +63,14 @@ def test_a_slow_run_without_its_lease_ends_without_a_record(
 ) -> None:
     waits = after_steps(tmp_path / "run", lease.revoke)
     with pytest.raises(LeaseError, match="assigned to another"):
-        clew.train(recipe("line"), flat, output=tmp_path / "run", workers=workers, lease=lease, **LONG)
+        train(flat, tmp_path / "run", lease, workers=workers)
     waits.join()
     run = Run(tmp_path / "run")
     assert all(run.last("end", stream) is None for stream in run.streams())
     again = Lease(tmp_path / "again")
     again.grant()
-    again.tell("enough")
-    if run.states():  # another goes on with it
+    again.request_stop("enough")
+    if run.states():  # another process resumes it
         with pytest.raises(StoppedError):
             resume(run, lease=again)
         assert run.state == "stopped"
@@ -76,12 +79,33 @@ def test_a_slow_run_without_its_lease_ends_without_a_record(
 def test_work_revoked_before_its_start_is_not_started(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
     lease.revoke()
     with pytest.raises(LeaseError, match="before it started"):
-        clew.train(recipe("line"), flat, output=tmp_path / "run", lease=lease, **LONG)
+        train(flat, tmp_path / "run", lease)
     assert not (tmp_path / "run").exists()
 
 
 def test_it_gives_signs_of_life(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
-    before = lease.seen()
-    clew.train(recipe("line"), flat, output=tmp_path / "run", lease=lease, **{**LONG, "epochs": 2})
-    assert (lease.seen() or 0) > (before or 0)
+    before = lease.last_heartbeat()
+    train(flat, tmp_path / "run", lease, epochs=2)
+    assert (lease.last_heartbeat() or 0) > (before or 0)
     assert (Run(tmp_path / "run").end() or {})["cpu"] > 0
+
+
+@pytest.mark.parametrize("act", ["request_stop", "revoke"])
+def test_an_ensemble_renews_its_lease_and_obeys_it(flat: Dataset, tmp_path: Path, lease: Lease, act: str) -> None:
+    path, before = tmp_path / "run", lease.last_heartbeat() or 0
+    heartbeats: list[float] = []
+
+    def end() -> None:
+        while not any(Run(each).last("step") for each in path.glob("replicas/*")):
+            time.sleep(0.02)
+        heartbeats.append(lease.last_heartbeat() or 0)
+        lease.revoke() if act == "revoke" else lease.request_stop("pruned: too slow")
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    with pytest.raises(LeaseError if act == "revoke" else StoppedError):
+        train(flat, path, lease, replicas=2)
+    thread.join()
+    assert heartbeats[0] > before
+    end_record = Run(path).end()
+    assert end_record is None if act == "revoke" else "pruned: too slow" in (end_record or {})["message"]

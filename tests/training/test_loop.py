@@ -1,4 +1,4 @@
-"""What a run keeps: the same weights for the same seed, the best ones, and records of how it went."""
+"""The results of a run: reproducible weights, the best ones, and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation beside the training, batch sizes found, timelines and usage."""
+"""Validation in a background process, search of the batch size, timelines and usage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(data: Dataset, output: Path, **settings: Any) -> Run:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_background_validation_gives_the_same_results(flat: Dataset, tmp_path: Path, workers: int) -> None:
     shared = train(flat, tmp_path / "shared", workers=workers)
-    background = train(flat, tmp_path / "beside", workers=workers, validation="background")
+    background = train(flat, tmp_path / "background", workers=workers, validation="background")
     assert losses(background) == losses(shared)
     for background_metrics, shared_metrics in zip(validations(background), validations(shared), strict=True):
         assert {k: v for k, v in background_metrics.items() if v is not None} == pytest.approx(
@@ -77,7 +77,7 @@ def test_a_run_with_background_validation_is_resumed(flat: Dataset, tmp_path: Pa
 
 def test_a_failing_validation_fails_the_run_with_its_message(dataset: Dataset, flat: Dataset, tmp_path: Path) -> None:
     with pytest.raises(clew.errors.ClewError, match=r"wrong on purpose"):
-        clew.train(recipe("line", fault="judge"), flat, output=tmp_path / "run", validation="background", **PLAIN)
+        clew.train(recipe("line", fault="validation"), flat, output=tmp_path / "run", validation="background", **PLAIN)
     assert Run.open(tmp_path / "run").state == "failed"
 
 

@@ -1,4 +1,4 @@
-"""Steps that are recorded and replayed; where there is no NVIDIA GPU, what can be told without one."""
+"""Steps that are recorded and replayed; without an NVIDIA GPU, the parts that need none."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_batch_with_spare_capacity_is_padded_with_zeros() -> None:
     first, second = ragged_batch([3, 0, 6]), ragged_batch([4, 1, 5])
     assert first.capacity == second.capacity == {"x": 10}
     roomy = first.empty_with_capacity()
-    for batch in (second, first):  # the longer one first: what it leaves behind must go
+    for batch in (second, first):  # the longer one first: its remains must be cleared
         roomy.fill(batch)
         items = len(batch["x"])
         assert torch.equal(roomy["x"][:items], batch["x"]) and not roomy["x"][items:].any()

@@ -1,4 +1,4 @@
-"""A run that was stopped or killed goes on as if nothing had happened."""
+"""A run that was stopped or killed resumes with the same result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def weights(run: Run) -> str:
 
 @pytest.fixture(scope="module")
 def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
-    """Runs on one and on two workers that nobody disturbed."""
+    """Uninterrupted runs on one and on two workers."""
     folder = tmp_path_factory.mktemp("whole")
     return {workers: train(dataset, folder / str(workers), workers=workers) for workers in (1, 2)}
 
@@ -161,7 +161,7 @@ def test_a_finished_run_has_nothing_to_resume(whole: dict[int, Run]) -> None:
 def test_a_job_that_is_started_again_though_its_run_has_finished_stores_it(
     whole: dict[int, Run], tmp_path: Path
 ) -> None:
-    """As where the signal of a wall time comes in the last moment."""
+    """As if the signal of a wall time comes at the last moment."""
     store = {"to": str(tmp_path / "models"), "what": ["model"]}
     run = resume(whole[1], again=True, store=store)
     assert run.state == "finished" and list((tmp_path / "models").rglob("clew.json"))

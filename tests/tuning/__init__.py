@@ -1,4 +1,4 @@
-"""Studies of a recipe that can go wrong, and of functions."""
+"""Studies of a recipe that can fail, and of functions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.tuning import RECIPE
 
 @pytest.fixture(scope="session")
 def flat(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """y = x . (1, -2, 0.5) + 0.3 with a little noise; 300 events in three files of unlike sizes."""
+    """y = x . (1, -2, 0.5) + 0.3 with a little noise; 300 events in three files of different sizes."""
     folder: Path = tmp_path_factory.mktemp("slope")
     rng = np.random.default_rng(5)
     for number, events in enumerate((60, 100, 140)):

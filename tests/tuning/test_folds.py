@@ -1,4 +1,4 @@
-"""Cross-validation: every event held out once, the mean told, hopeless trials stopped after their first fold."""
+"""Cross-validation: every event held out once, the mean reported, bad trials stopped after their first fold."""
 
 from __future__ import annotations
 

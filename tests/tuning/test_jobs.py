@@ -1,4 +1,4 @@
-"""Trials as runs, in real processes: what they leave, and what becomes of those that go wrong."""
+"""Trials as runs, in real processes: their results, and failures."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
 
 
 def test_a_stopped_trial_is_not_counted_as_failed(flat: Dataset, tmp_path: Path) -> None:
-    """With no retries at all, a trial that is stopped from outside goes on."""
+    """A trial that is stopped from outside continues, even without retries."""
     settings = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
     stopped = threading.Event()
 
@@ -174,7 +174,7 @@ def ended(path: Path) -> int:
 
 @pytest.mark.timeout(400)
 def test_a_study_killed_ten_times_ends_with_exactly_the_requested_trials(flat: Dataset, tmp_path: Path) -> None:
-    """A coordinator is killed soon after it came, or with trials under way; some of these live on, some die with it."""
+    """A coordinator is killed after its start, or with running trials; some of them survive, some end with it."""
     path, rng = tmp_path / "s", random.Random(3)
     yaml = slow(flat, tmp_path / "my.yaml", pause=0.1, trials=16, lease_seconds=20)
     first: list[str | Path] = [yaml, "--output", path]
@@ -231,7 +231,7 @@ def test_a_signal_stops_all_trials_ready_to_resume(flat: Dataset, tmp_path: Path
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 75 and "--resume" in output, output
     states = {Run(each).state for each in (path / "trials").glob("trial-*")}
-    assert "stopped" in states and states <= {"created", "stopped", "finished"}  # one may have been about to begin
+    assert "stopped" in states and states <= {"created", "stopped", "finished"}  # one may have been about to start
     again = start("--resume", path)
     again.communicate(timeout=90)
     assert again.returncode == 0
@@ -284,7 +284,7 @@ def test_an_objective_that_is_not_a_metric_ends_the_study_with_its_first_trial(f
 
 
 def test_a_trial_gives_the_same_bits_as_a_separate_training(dataset: Dataset, tmp_path: Path) -> None:
-    """The third in a process that did two others, with rates and a batch size of their own."""
+    """The third in a process that did two others, with different rates and batch sizes."""
     settings = {"train.dataset": str(dataset.path), "train.epochs": 2, "train.threads": 1, "model.hidden": 8}
     tuned = {"space": {**LR, "train.batch_size": {"choice": [16, 32]}}, "trials": 3, "parallel": 1, "sampler": "random"}
     study = run(load_settings("tracking").changed({**settings, "tune": tuned}, "here"), tmp_path / "s")

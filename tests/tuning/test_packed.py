@@ -1,4 +1,4 @@
-"""Trials in packs, in real processes: the same runs as separate ones, whatever happens to some of them."""
+"""Trials in packs, in real processes: the same runs as separate ones, also if some of them fail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def packs(study: Study) -> int:
 
 
 def sizes(study: Study) -> list[int]:
-    """Models beside which each trial was trained, itself among them; 0 for a run of its own."""
+    """The size of the pack of each trial; 0 for a separate run."""
     return [(Run(path).last("plan") or {}).get("packed", 0) for path in sorted(study.folder.trials.iterdir())]
 
 

@@ -1,4 +1,4 @@
-"""The page of a study, in whatever state it is."""
+"""The page of a study in any state."""
 
 from __future__ import annotations
 

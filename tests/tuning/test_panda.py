@@ -1,4 +1,4 @@
-"""The contract of PanDA's hyper-parameter optimisation, with the real client where it is there."""
+"""The contract of PanDA's hyper-parameter optimisation, with the real client if it is installed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ CLIENT = """
 
 
 def test_the_real_client_carries_both_commands(grid: Path) -> None:
-    """Its dry run makes the task; then what iDDS and the pilot would run is run."""
+    """Its dry run makes the task; then the commands of iDDS and the pilot are run."""
     if importlib.util.find_spec("pandaclient") is None:
         pytest.skip("panda-client is not installed")
     steering = "clew tune steer --in %IN --out %OUT --n %NUM_POINTS --max %MAX_POINTS"

@@ -94,7 +94,10 @@ def test_a_grid_has_every_combination() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"train.optimiser.lr": {"log": [1e-4, 1e-1]}}, "unknown key 'train.optimiser'; did you mean 'optimizer'"),
+        (
+            {"train.optimiser.lr": {"log": [1e-4, 1e-1]}},
+            "unknown key 'train.optimiser'; did you mean 'train.optimizer'",
+        ),
         ({"train.optimizer.lr": {"uniform": [-1, 1]}}, "train.optimizer.lr: input should be greater than 0"),
         ({"wide": {"uniform": [2, 8]}}, "add `integer: true`"),
         ({"wide": {"choice": [2, "many"]}}, r"wide: .* \(given: 'many'\)"),

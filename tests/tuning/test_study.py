@@ -1,4 +1,4 @@
-"""Asking and telling: one suite over every place where trials are kept."""
+"""Ask for trials and report results: one suite over every storage of trials."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_more_trials_are_asked_for_than_configured(made: Study) -> None:
 
 
 def test_resuming_or_joining_does_not_repeat_proposals(made: Study) -> None:
-    """The sampler has a seed: one that begins anew with it would."""
+    """The sampler has a seed: one that starts again with it would repeat its proposals."""
     first = [made.ask("me") for _ in range(3)]
     helper = Study.open(made.folder.path)
     others = [helper.ask("helper"), Study.open(made.folder.path).ask("me again"), helper.ask("helper"), made.ask("me")]
@@ -218,9 +218,9 @@ def test_askers_side_by_side_never_ask_for_too_many(tmp_path: Path) -> None:
     made = study(tmp_path / "study", trials=40)
     start = asker(
         """
-        while (asked := made.ask("me")) is not None:
-            print(asked.number)
-            made.tell(asked.number, asked.values["x"])
+        while (trial := made.ask("me")) is not None:
+            print(trial.number)
+            made.tell(trial.number, trial.values["x"])
         """
     )
     each = [start(made.folder.path) for _ in range(3)]

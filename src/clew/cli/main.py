@@ -24,6 +24,7 @@ from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
 from clew.cli.tuning import tune
 from clew.errors import ClewError, JobError
+from clew.recipe_errors import recipe_errors
 from clew.storage.locations import mask_secrets
 from clew.version import __version__
 
@@ -105,10 +106,13 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
     """Call `work`; print an error as one line and exit with its code. `debug`: raise it instead."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        work()
+        with recipe_errors():
+            work()
     except ClewError as error:
-        if debug:
+        if debug and not getattr(error, "trace", ""):
             raise
+        if debug:
+            errors.print(escape(str(vars(error)["trace"])))
         errors.print(f"[bold red]clew:[/] {escape(mask_secrets(str(error)))}")
         if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
@@ -132,5 +136,5 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         errors.print(f"[bold red]clew:[/] {escape(mask_secrets(message))}")
-        errors.print("[dim]This is probably an error in clew or in the recipe. Run it again with --debug.[/]")
+        errors.print("[dim]This is an error in clew. Run it again with --debug to see where it happened.[/]")
         sys.exit(1)

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from clew.core.config import OptionSetting
 from clew.core.config import parse_bytes as parse_bytes
 from clew.core.config import parse_seconds as parse_seconds
 from clew.runs.live_view import progress_bar
@@ -30,6 +31,8 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, as train.epochs=5. Repeatable.")
 ]
 
+_OTHER_OPTIONS = {"time_limit_minutes": "--time-limit", "ranks": "--ranks-per-trial"}
+"""Options whose names differ from their settings."""
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -89,9 +92,27 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable
 
 
 def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
-    """The values of `--set`, and options that are settings too, as one list. Options without a value add nothing."""
-    values = [f"{name.replace('__', '.')}={_yaml(value)}" for name, value in options.items() if value not in (None, ())]
-    return [*(settings or ()), *values]
+    """`--set` and the options that are settings too, as one list; an option that is None adds nothing.
+
+    Args:
+        settings: The values of `--set`.
+        **options: Values by setting, with `__` between the parts of a key: `train__workers`.
+    """
+    chosen = [
+        OptionSetting(f"{name.replace('__', '.')}={_yaml(value)}", _option_text(name, value))
+        for name, value in options.items()
+        if value not in (None, ())
+    ]
+    return [*(settings or ()), *chosen]
+
+
+def _option_text(name: str, value: Any) -> str:
+    """Return an option as the user wrote it, for messages."""
+    setting = name.rpartition("__")[2]
+    if setting in _OTHER_OPTIONS:
+        return _OTHER_OPTIONS[setting]
+    option = f"--{setting.replace('_', '-')}"
+    return f"{option} {value}" if isinstance(value, (str, int, float)) else option
 
 
 def program() -> str:

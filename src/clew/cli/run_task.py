@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli import main as command_line
-from clew.jobs.task import CommandTask, DoctorTask, FillCacheTask, PackTask, ProgramTask, Task, TrainTask, read_task
+from clew.jobs.task import (
+    CommandTask,
+    DoctorTask,
+    FillCacheTask,
+    PackTask,
+    ProgramTask,
+    ScriptTask,
+    Task,
+    TrainTask,
+    read_task,
+)
 
 # torch._dynamo: creating an optimiser imports it, which takes two seconds
 _PRELOADED = (
@@ -29,6 +39,7 @@ _PRELOADED = (
 _HANDLERS: dict[type[Task], str] = {
     CommandTask: "clew.cli.run_task:_run_command",
     ProgramTask: "clew.cli.run_task:_run_program",
+    ScriptTask: "clew.jobs.script_ranks:run",
     TrainTask: "clew.cli.training.train_task:run",
     PackTask: "clew.cli.training.pack_task:run",
     FillCacheTask: "clew.cli.data.prepare:fill_cache",

@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from clew.core.config import Section
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
-Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench"]
+Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench", "script"]
 ACTIVE_STATES: tuple[State, ...] = ("claimed", "running")
 """States of a job that an agent holds."""
 FINAL_STATES: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
@@ -35,11 +35,15 @@ def _sendable(data: dict[str, Any]) -> dict[str, Any]:
 Data = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
-Code = Annotated[str, Field(max_length=500_000)]
+FileName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,79}/){0,4}[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$")]
+"""A path inside the job's folder of code. No part begins with a dot, so it cannot leave the folder."""
+MAX_CODE = 500_000
+"""Characters of one file that is sent with a job."""
+Code = Annotated[str, Field(max_length=MAX_CODE)]
 Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
-_MAX_FILES = 16
+MAX_FILES = 64
+"""Files that are sent with a job."""
 
 
 class Slots(Section):
@@ -118,10 +122,10 @@ class Submission(Section):
     """The name of the job, and of the run, study or dataset that it makes."""
     spec: Data = {}
     """All settings. Its recipe may be one of `files`."""
-    files: Annotated[dict[FileName, Code], Field(max_length=_MAX_FILES)] = {}
-    """Python files of the recipe by name, sent with the job."""
+    files: Annotated[dict[FileName, Code], Field(max_length=MAX_FILES)] = {}
+    """The code that is sent with the job, by path: the recipe or script, and the modules that it imports."""
     arguments: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
-    """Further command-line arguments; for `bench` all of them."""
+    """Further command-line arguments; for `bench` all of them; for `script` its file, then its arguments."""
     target_job: Id | None = None
     """For `evaluate`: the job whose run is evaluated, on the agent that ran it."""
     resources: Resources = Resources()
@@ -144,6 +148,9 @@ class Submission(Section):
         elif self.kind == "bench":
             if not self.arguments:
                 raise ValueError("bench needs arguments: those of `clew bench`")
+        elif self.kind == "script":
+            if not self.arguments or self.arguments[0] not in self.files:
+                raise ValueError("script needs `arguments` that begin with one of its `files`")
         elif not isinstance(self.spec.get("recipe"), str):
             raise ValueError("spec needs a recipe (`clew submit` sends the whole document)")
         if self.kind == "tune" and not isinstance(self.spec.get("tune"), dict):

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from clew.client.job import Kind, Submission
+from clew.client.job import MAX_CODE, MAX_FILES, Kind, Submission
 from clew.core.config import Document, with_values
+from clew.core.source_files import local_sources
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
+from clew.storage import absolute_location, is_url, local_path
 
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 """The form of a dataset's content key."""
@@ -31,6 +33,8 @@ class JobOptions(TypedDict, total=False):
     priority: int
     group: str | None
     requeue: int
+    arguments: Sequence[str]
+    """Arguments of a script."""
 
 
 def submission(
@@ -43,15 +47,16 @@ def submission(
 ) -> Submission:
     """Make a job from a recipe, a YAML file or a run's folder.
 
-    A recipe's file is sent with the job. Paths become absolute, because agents run elsewhere.
+    A recipe's file is sent with the job, with the modules of its folder that it imports. Paths become absolute,
+    because agents run elsewhere.
 
     Args:
         target: A recipe's name or file, a YAML file or a run's folder. For `evaluate`: the number of the job whose run
-            is evaluated. For `bench`: the arguments of `clew bench` as one text.
+            is evaluated. For `bench`: the arguments of `clew bench` as one text. For `script`: a Python or shell file.
         settings: Changes of settings, such as `train.epochs=10`.
-        kind: `train`, `tune`, `prepare`, `evaluate` or `bench`.
+        kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
-        options: Fields of `JobOptions`: name, dataset, resources, priority, group, requeue.
+        options: Fields of `JobOptions`: name, dataset, resources, priority, group, requeue, arguments.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -66,6 +71,8 @@ def submission(
         return _evaluation(target, settings, options)
     if kind == "bench":
         return _benchmark(target, settings, options)
+    if kind == "script":
+        return _script(Path(target), settings, options)
     if model is not None:
         return _without_recipe(model, settings, options)
     loaded = load_settings(target, settings)
@@ -114,6 +121,41 @@ def _benchmark(target: str, settings: Sequence[str], options: JobOptions) -> Sub
     return _validated({**_common_fields(options), "kind": "bench", "arguments": arguments, "name": name})
 
 
+def _script(path: Path, settings: Sequence[str], options: JobOptions) -> Submission:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; name a Python or shell script")
+    if settings or options.get("dataset") is not None:
+        raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
+    name = options.get("name") or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "script"
+    body = {**_common_fields(options), "kind": "script", "name": name, "files": _code(path)}
+    body["resources"] = _with_workers(1, body["resources"])
+    return _validated({**body, "arguments": [path.name, *(options.get("arguments") or ())]})
+
+
+def _code(path: Path) -> dict[str, str]:
+    """Return a file as it is sent with a job; of Python, also the modules of its folder that it imports.
+
+    Raises:
+        ConfigError: A file cannot be sent.
+        RecipeError: A file is not valid Python.
+    """
+    sources = local_sources(path) if path.suffix == ".py" else {path.name: path}
+    if len(sources) > MAX_FILES:
+        raise ConfigError(f"{path} imports {len(sources)} files of its folder; at most {MAX_FILES} travel with a job")
+    return {name: _file_text(source) for name, source in sources.items()}
+
+
+def _file_text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text; only source files travel with a job") from None
+    if len(text) > MAX_CODE:
+        limit = f"at most {MAX_CODE // 1000} kB of a file travel with a job"
+        raise ConfigError(f"{path}: {len(text) / 1000:,.0f} kB; {limit}, put data where the agent can read it")
+    return text
+
+
 def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: JobOptions) -> Submission:
     """Make a job of `clew train --model`: Python files are sent with it, data files get their full paths."""
     loaded = load_settings("columns", settings)
@@ -147,7 +189,7 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
     if path.suffix == ".py":
         if not path.is_file():
             raise ConfigError(f"{reference}: no such file; expected file.py:name")
-        files[path.name] = path.read_text()
+        files.update(_code(path))
         return f"{path.name}{colon}{name}"
     return str(path.absolute()) if path.is_file() else reference
 
@@ -158,7 +200,7 @@ def _portable(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, s
     files: dict[str, str] = {}
     location = Path(loaded.recipe.location)
     if location.suffix == ".py":
-        files[location.name] = location.read_text()
+        files = _code(location)
         changes["recipe"] = location.name
     if kind == "prepare":
         if not loaded.prepare.input:
@@ -172,22 +214,21 @@ def _absolute(paths: Any) -> Any:
         return {name: _absolute(path) for name, path in paths.items()}
     if not isinstance(paths, str):
         return [_absolute(path) for path in paths]
-    if "://" in paths:
-        return paths
-    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else str(Path(paths).absolute())
+    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else absolute_location(paths)
 
 
 def _dataset(name: str) -> str:
-    """Return a key unchanged, and a path as an absolute path.
+    """Return a key or a URL of a store unchanged, and a path as an absolute path.
 
     Raises:
-        ConfigError: the folder does not exist, and the path is not absolute.
+        ConfigError: The folder does not exist and the path is not absolute, or the scheme of the URL is unknown.
     """
     if _KEY.fullmatch(name) and not Path(name).exists():
         return name
-    if "://" in name or Path(name).is_absolute() or Path(name).exists():
-        return name if "://" in name else str(Path(name).absolute())
-    hint = "name a folder that `clew prepare` made, its full path on the agent's machine, or its key"
+    location = absolute_location(name)
+    if is_url(location) or Path(name).is_absolute() or local_path(name).exists():
+        return location
+    hint = "name a folder that `clew prepare` made, its full path on the agent's machine, its key, or a URL of a store"
     raise ConfigError(f"dataset {name}: no such folder; {hint}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import types
 import typing
@@ -14,14 +15,32 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from clew.errors import ConfigError, nearest
+from clew.errors import ConfigError, list_names, nearest
 
 Key = tuple[str | int, ...]
+_SYNONYMS = {"learning_rate": "lr", "max_epochs": "epochs", "num_workers": "workers"}
+"""Names of settings in other programs, and what they are called here."""
 S = TypeVar("S", bound="Section")
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C implementations of YAML are used if they are installed: the settings of every trial of a study are read and
 written."""
+
+
+class OptionSetting(str):
+    """A setting `a.b=c` that an option of the command line sets. Messages name the option.
+
+    Args:
+        text: The setting.
+        option: The option with its value, for example `--workers 2`.
+    """
+
+    option: str
+
+    def __new__(cls, text: str, option: str) -> OptionSetting:
+        setting = super().__new__(cls, text)
+        setting.option = option
+        return setting
 
 
 class Section(BaseModel):
@@ -104,10 +123,10 @@ def with_overrides(document: Document, settings: Sequence[str]) -> Document:
             value = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
-        _put(data, key, value, f"--set {setting}")
+        place = setting.option if isinstance(setting, OptionSetting) else f"--set {setting}"
+        _put(data, key, value, place)
         places = {existing: place for existing, place in places.items() if existing[: len(key)] != key}
-        for depth in range(1, len(key) + 1):
-            places.setdefault(key[:depth], f"--set {setting}")
+        places[key] = place
     return Document(data, places, document.source)
 
 
@@ -231,13 +250,57 @@ def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -
     name = ".".join(map(str, key)) or "the settings"
     if detail["type"] == "extra_forbidden":
         siblings = _names(model, detail["loc"][:-1])
-        return f"{document.place(key)}: unknown key '{name}'{nearest(str(key[-1]), siblings)}"
+        place = next((document.places[path] for path in document.places if _starts_with(path, key)), "")
+        return f"{place or document.place(key)}: unknown key '{name}'{_suggestion(model, key, siblings)}"
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "missing":
         message = "is required"
     value = detail["input"]
     shown = f" (given: {value!r})" if isinstance(value, (str, int, float, bool)) or value is None else ""
-    return f"{document.place(key)}: {name}: {message[:1].lower()}{message[1:]}{shown}"
+    return f"{_place_of_problem(document, key, message)}: {name}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _starts_with(path: tuple[str, ...], key: Key) -> bool:
+    return path[: len(key)] == tuple(map(str, key))
+
+
+def _place_of_problem(document: Document, key: Key, message: str) -> str:
+    """Return the place of a problem. If a whole section has it, that is the place of the first key that the message
+    names."""
+    inner = [path for path in document.places if _starts_with(path, key) and len(path) > len(key)]
+    named = {path: match.start() for path in inner if (match := re.search(rf"\b{re.escape(path[-1])}\b", message))}
+    return document.places[min(named, key=lambda path: named[path])] if named else document.place(key)
+
+
+def _suggestion(model: type[BaseModel], key: Key, siblings: Iterable[str]) -> str:
+    """Return the end of a message about an unknown key: the full key that was probably meant, or those allowed there.
+
+    A key of the same name in another section comes first, then a similar name in this section, then a similar name
+    anywhere.
+    """
+    name, parent = _SYNONYMS.get(str(key[-1]), str(key[-1])), ".".join(map(str, key[:-1]))
+    keys = sorted(_all_keys(model, ()), key=len)
+    same = [path for path in keys if path[-1] == name]
+    if same:
+        return f"; did you mean '{'.'.join(same[0])}'?"
+    prefix = f"{parent}." if parent else ""
+    if difflib.get_close_matches(name, siblings := list(siblings)):
+        return nearest(f"{prefix}{name}", [f"{prefix}{each}" for each in siblings])
+    similar = difflib.get_close_matches(name, {path[-1] for path in keys}, n=1, cutoff=0.75)
+    if similar:
+        return f"; did you mean '{'.'.join(next(path for path in keys if path[-1] == similar[0]))}'?"
+    return f"; choose from {list_names(sorted(f'{prefix}{each}' for each in siblings), name)}" if siblings else ""
+
+
+def _all_keys(annotation: Any, parent: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    """Return the keys of a schema and of its sections, except those inside lists and mappings."""
+    if get_origin(annotation) in (typing.Annotated, Union, types.UnionType):
+        for choice in get_args(annotation):
+            yield from _all_keys(choice, parent)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field_info in annotation.model_fields.items():
+            yield (*parent, name)
+            yield from _all_keys(field_info.annotation, (*parent, name))
 
 
 def _user_key(data: Any, loc: Key) -> Key:

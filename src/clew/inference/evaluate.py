@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.files import write_text
+from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError
 from clew.figure import Figure
 from clew.inference.largest_errors import ErrorExample, LargestErrors, with_task
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
-from clew.inference.sample_sources import DatasetSplit, RawEvents
+from clew.inference.sample_sources import DatasetSplit, RawEvents, SampleSource
 from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
@@ -43,6 +45,23 @@ class Evaluation:
     """Number of samples."""
     seconds: float
     """Duration."""
+
+    def __repr__(self) -> str:
+        values = [f"{name} {value}{f' ± {error}' if error else ''}" for name, value, error in self._values()]
+        return f"Evaluation({self.name}: {self.events:,} events, {shorten(values)})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        title = f"Evaluation {self.name}: {self.events:,} events in {self.seconds:.1f} s"
+        return html_table(title, self._values(), header=("metric", "value", "error"))
+
+    def _values(self) -> list[tuple[str, str, str]]:
+        """Name, value and error of every metric that is a number."""
+        return [
+            (name, f"{metric.value:.4g}", "" if math.isnan(metric.error) else f"{metric.error:.2g}")
+            for name, metric in self.metrics.items()
+            if metric.scalar
+        ]
 
 
 def evaluate(
@@ -91,29 +110,37 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    work, config = recipe_of_run(run, recipe)
+    loaded, config = recipe_of_run(run, recipe)
     if config.replicas is not None:
         member = run.replicas_folder / "replica-000"
         raise ConfigError(
             f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
         )
-    samples = RawEvents(run, work, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
+    samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     if isinstance(samples, RawEvents) and not current_rank().rank:
         samples.warn()
-    title = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
-    if title.startswith(".") or "/" in title:
-        raise ConfigError(f"an evaluation cannot be named '{title}': its plots get a folder of that name")
+    size = inference_batch_size(batch_size, config, loaded)
+    task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(), config.device)
+    return _evaluate(task, _evaluation_name(name, samples), workers, progress)
+
+
+def _evaluation_name(name: str | None, samples: SampleSource) -> str:
+    chosen = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
+    if chosen.startswith(".") or "/" in chosen:
+        raise ConfigError(f"an evaluation cannot be named '{chosen}': its plots get a folder of that name")
+    return chosen
+
+
+def _evaluate(task: InferenceTask, name: str, workers: int, progress: ProgressCallback | None) -> Evaluation:
     start = time.perf_counter()
-    size = inference_batch_size(batch_size, config, work)
-    task = InferenceTask(run, work, weights, samples, size, EvaluationWork(), config.device)
     total: _Total = run_task(task, workers=workers, progress=progress)
     if not total.events:
-        assert isinstance(samples, RawEvents)  # a split always has samples
-        raise samples.no_events_error()
-    result = Evaluation(title, total.metrics, total.events, time.perf_counter() - start)
+        assert isinstance(task.samples, RawEvents)  # a split always has samples
+        raise task.samples.no_events_error()
+    result = Evaluation(name, total.metrics, total.events, time.perf_counter() - start)
     if current_rank().rank == 0:
-        figures = {**total.figures, **total.errors.figures(work)}
-        _write(run, result, figures, samples.title, weights)
+        figures = {**total.figures, **total.errors.figures(task.recipe)}
+        _write(task.run, result, figures, task.samples.title, task.weights)
     return result
 
 
@@ -162,8 +189,7 @@ class EvaluationWork:
         losses: list[NDArray[Any]] = []
         for result in engine.run(portion):
             samples, outputs = result.samples, result.outputs
-            found = recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs))
-            metrics.append({**result.losses.metrics, **found})
+            metrics.append({**result.losses.metrics, **validation.recipe_metrics(recipe, samples, outputs)})
             losses += [] if result.losses.per_event is None else [result.losses.per_event]
         if not self.drawn:
             self.drawn, first = True, portion.samples.slice(0, 3)

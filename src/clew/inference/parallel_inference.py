@@ -22,11 +22,13 @@ from clew.inference.sample_sources import SampleSource
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.recipe import TYPED_IN, Recipe
+from clew.recipe_errors import recipe_errors
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
 from clew.training.device import device_or_default
 from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.validation import build_model
 
 ProgressCallback = Callable[[int, int | None], None]
 
@@ -65,7 +67,7 @@ class InferenceTask:
         Raises:
             RunError: The weights are missing, damaged or of another model.
         """
-        model = self.recipe.model()
+        model = build_model(self.recipe)
         checkpoint.load(model, self.run.checkpoint(self.weights))
         return ModelRunner(self.recipe, model, device, self.size, self.work.losses)
 
@@ -124,7 +126,9 @@ def unit_results(
             if portion is None:
                 yield number, 0, None
             else:
-                yield number, len(portion.samples), task.work.one(engine, portion)
+                with recipe_errors(f"samples of {task.samples.title}"):
+                    result = task.work.one(engine, portion)
+                yield number, len(portion.samples), result
 
 
 def _portions(

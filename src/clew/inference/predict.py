@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,33 +51,21 @@ def predict(
 ) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
 
-    Events in memory give a result of the same kind: `clew.predict(run, X)`.
-
-    A row holds `columns` of the samples, the objects that the recipe reconstructs and, with `raw`, the outputs of the
-    network that have one row per event. The rows of an ensemble hold the mean over its members and, as `NAME_spread`,
-    the standard deviation. Rows are the same for any number of ranks; another `batch_size` may round differently.
+    Events in memory give a result of the same kind: `clew.predict(run, X)`. The rows of an ensemble hold the mean over
+    its members and, as `NAME_spread`, the standard deviation. Rows are the same for any number of workers.
 
     Args:
-        run: The run or its folder, or a file that `clew.export` wrote (.onnx, .pt2, .keras). A file needs `data` or
-            `input`.
-        events: Events in memory: an array, a dictionary of arrays, a data frame, an awkward array or a `clew.Table`,
-            with the columns that `Recipe.read` returns; labels may be missing. An array needs no names if the model
-            takes columns of the events as they are: its columns are the features, in their order. Or files, like
-            `input`.
-        output: File to write: .h5 (a clew table), .parquet or .root. It is written under a temporary name first, and
-            memory holds only a few pieces of it. Default: return all rows as a table.
-        data: A dataset or its folder. Default: the dataset of the run.
-        split: The split to use. Default: `test`, or `val` if there is no `test`.
+        run: The run or its folder, or a file that `clew.export` wrote. A file needs `events`, `data` or `input`.
+        events: Events in memory (an array, a dictionary of arrays, a data frame, an awkward array or a `clew.Table`)
+            with the columns that `Recipe.read` returns; labels may be missing. The columns of an array are the
+            features, in their order. Or files, like `input`.
+        output: File to write: .h5 (a clew table), .parquet or .root. Default: return all rows as a table.
         input: Files or globs of raw events to use instead of a dataset.
         columns: Columns of the samples to copy, such as labels. Default: those that identify an event (`run`, `lumi`,
             `event`, ...), if they exist.
-        raw: Whether to add the outputs of the network.
-        weights: Which weights to use: "best" or "last".
-        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
-        batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
-        workers: Number of processes. Under a launcher, its processes are used.
+        raw: Whether to add the outputs of the network that have one row per event.
         replace: Whether an existing `output` may be replaced.
-        progress: Called with the number of events done and, if known, of all events.
+        data, split, weights, recipe, batch_size, workers, progress: See `clew.evaluate`.
 
     Returns:
         The path of `output`, or one row per event: a table, or for events in memory the kind of `events`. An array
@@ -88,31 +77,29 @@ def predict(
 
     Example:
         >>> import clew
-        >>> from torch import nn  # the model was typed in, so it is passed again
-        >>> table = clew.predict("runs/sum", split="val", raw=True, recipe=nn.Linear(2, 1))
-        >>> len(table), list(table)
-        (39, ['output'])
         >>> import numpy as np
+        >>> from torch import nn  # the model was typed in, so it is passed again
         >>> clew.predict("runs/sum", np.ones((3, 2)), recipe=nn.Linear(2, 1)).shape
         (3, 1)
     """
     check_not_in_worker("clew.predict")
-    if isinstance(events, (str, Path)) or (isinstance(events, list) and events and isinstance(events[0], (str, Path))):
-        events, input = None, [str(each) for each in ([events] if isinstance(events, (str, Path)) else events)]
-    if events is not None and (data is not None or split is not None or input):
-        raise ConfigError("pass events, a dataset (data, split) or files (input): only one of them")
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
-    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
-    if columns is None and in_memory.is_plain_array(events):
+    if columns is None and in_memory.is_plain_array(request.events):
         columns = ()
-    chosen = None if columns is None else tuple(columns)
-    rows = EnsembleRows(chosen, raw) if _is_ensemble(run) else PredictionRows(chosen, raw)
+    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if columns is None else tuple(columns), raw)
+    table = _write_rows(make, rows, path, workers, progress)
+    return path or (table if request.events is None else in_memory.like(request.events, table))
+
+
+def _write_rows(
+    make: Make, rows: PredictionRows, path: Path | None, workers: int, progress: ProgressCallback | None
+) -> Any:
     # this process writes the temporary file, not a worker, which may be stopped at any moment
     writes = path is not None and current_rank().rank == 0
     with atomic_path(path) if path is not None and writes else contextlib.nullcontext() as temporary:
-        table = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
-    return path or (table if events is None else in_memory.like(events, table))
+        return run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
 
 
 def _is_ensemble(run: Any) -> bool:
@@ -137,6 +124,21 @@ class _Request:
     recipe: Any
     batch_size: int | None
     events: Any = None
+
+    def with_files(self) -> _Request:
+        """Return the request with `events` as `input` if they are names of files.
+
+        Raises:
+            ConfigError: Events are passed in more than one way.
+        """
+        request, events = self, self.events
+        if isinstance(events, (str, Path)):
+            events = [events]
+        if isinstance(events, list) and events and isinstance(events[0], (str, Path)):
+            request = dataclasses.replace(self, input=tuple(map(str, events)), events=None)
+        elif events is not None and (self.data is not None or self.split is not None or self.input):
+            raise ConfigError("pass events, a dataset (data, split) or files (input): only one of them")
+        return request
 
     def samples(self, source: RawEvents | None, dataset: Any) -> SampleSource:
         """Return the samples to predict. `source` prepares raw events; None for a dataset."""

@@ -25,7 +25,7 @@ class Lease:
         self.path = path
         self.lost = False
         """Whether it was revoked, as of the holder's last heartbeat."""
-        self.told = ""
+        self.stop_reason = ""
         """Why the holder must stop; '' to continue."""
         self._next = 0.0
 
@@ -49,20 +49,20 @@ class Lease:
         self._next = moment + _BEAT
         try:
             os.utime(self.path)
-            self.told = self.path.read_text() if self.path.stat().st_size else ""
+            self.stop_reason = self.path.read_text() if self.path.stat().st_size else ""
         except FileNotFoundError:
             self.lost = True
 
-    def seen(self) -> float | None:
+    def last_heartbeat(self) -> float | None:
         """The time of the last heartbeat by the clock of the file system; None where the lease was revoked."""
         try:
             return self.path.stat().st_mtime
         except FileNotFoundError:
             return None
 
-    def tell(self, why: str) -> None:
+    def request_stop(self, reason: str) -> None:
         """Ask the holder to stop, ready to be resumed."""
-        write_text(self.path, why)
+        write_text(self.path, reason)
 
     def revoke(self) -> None:
         """Revoke it; its holder must not write any more."""

@@ -130,7 +130,9 @@ def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], r
         work(*arguments, rank, ranks)
         send(None)
     except (UserError, StoppedError) as error:
-        send(type(error)(str(error)))
+        copy = type(error)(str(error))  # without its traceback and its cause, which may not be picklable
+        copy.__dict__.update(error.__dict__)
+        send(copy)
     except ClewError as error:
         send(WorkerError(f"rank {rank}: {error}"))
     except KeyboardInterrupt:

@@ -35,6 +35,19 @@ class ProgramTask(Section):
     command: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class ScriptTask(Section):
+    """A user's own script, on one or several ranks. The process's working folder is the job's folder."""
+
+    kind: Literal["script"] = "script"
+    script: str
+    """A Python file; any other file is run by its first line (`#!`), or by bash."""
+    arguments: tuple[str, ...] = ()
+    workers: Annotated[int, Field(ge=1)] = 1
+    """Ranks to start on this machine, unless the scheduler has started them already."""
+    output: str
+    """The run that `clew.distributed` writes."""
+
+
 class TrainTask(Section):
     """One training: the options of `clew train`, and how it continues when it is started a second time."""
 
@@ -102,7 +115,7 @@ class DoctorTask(Section):
     """Where each rank writes what it found."""
 
 
-Task: TypeAlias = CommandTask | ProgramTask | TrainTask | PackTask | FillCacheTask | DoctorTask
+Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask
 _ADAPTER: TypeAdapter[Task] = TypeAdapter(Annotated[Task, Field(discriminator="kind")])
 
 

@@ -15,7 +15,7 @@ from clew.core.config import Section
 from clew.data.expression import Expression
 from clew.data.table import EVENT_COLUMNS, Column, Ragged, Table, different_items
 from clew.data.transforms import Compute, MinMax, Select, Standard, Transform
-from clew.errors import ConfigError, DataError, RecipeError
+from clew.errors import ConfigError, DataError, RecipeError, list_names
 from clew.metrics import Confusion, Mean, Metric, Ratio, Roc
 from clew.models import loading
 from clew.recipe import Recipe
@@ -237,7 +237,7 @@ def guess_columns(table: Table) -> tuple[str, str]:
     for features, labels in USUAL_NAMES:
         if features in table and labels in table:
             return features, labels
-    raise ConfigError(f"say which columns are features= and which are labels=; there are {', '.join(table)}")
+    raise ConfigError(f"say which columns are features= and which are labels=; there are {list_names(table)}")
 
 
 def _unpacked(config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:

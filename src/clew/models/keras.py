@@ -41,7 +41,10 @@ def load_keras() -> Any:
         raise ConfigError(f"Keras models need the extra keras (pip install 'clew[keras]'): {error}") from error
     backend = keras.backend.backend()
     if backend != "torch":
-        raise ConfigError(f"keras is loaded with its {backend} backend; set KERAS_BACKEND=torch before it is imported")
+        raise ConfigError(
+            f"keras is loaded with its {backend} backend, clew needs torch: import clew before keras and do not set "
+            f"KERAS_BACKEND, or set KERAS_BACKEND=torch"
+        )
     return keras
 
 

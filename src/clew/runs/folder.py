@@ -11,6 +11,7 @@ from typing import Any
 
 from clew.core.config import Document, read_document, to_yaml
 from clew.core.files import write_text
+from clew.core.html_table import html_table, shorten
 from clew.core.process import is_running
 from clew.errors import RunError
 from clew.runs import records
@@ -43,6 +44,28 @@ class Run:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))  # `clew.Run("runs/first")` works too
+
+    def __repr__(self) -> str:
+        facts = [f"{name} {value}" for name, value in self._facts() if name not in ("state", "message")]
+        return f"Run({self.path}: {shorten([dict(self._facts())['state'], *facts])})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_table(f"Run {self.path}", self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """State, position and metrics of the run, as names and values."""
+        from clew.runs.listing import list_run
+
+        if not self.path.is_dir():
+            return [("state", "no such folder")]
+        facts = list_run(self)
+        position = [("epoch", f"{facts.epochs_done}/{facts.epochs}")] if facts.epochs else []
+        metrics = [(name, f"{value:.4g}") for name, value in facts.metrics.items() if value is not None]
+        return [("state", facts.state), *position, *metrics, *([("message", facts.message)] if facts.message else [])]
 
     @classmethod
     def create(cls, path: Path, *, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Run:

@@ -28,6 +28,7 @@ _FILES = {
     "plots/**/*": "plot",
     "checkpoints/*.safetensors": "checkpoint",
     "trace/*.trace": "file",
+    "artefacts/*": "file",
 }
 """What a server gets beside records: what people look at, and the weights. Not the states a run goes on from."""
 

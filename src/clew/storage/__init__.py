@@ -23,7 +23,9 @@ from clew.storage import store as stores
 from clew.storage.fsspec_store import change_token
 from clew.storage.input_cache import InputCache, report_transfers
 from clew.storage.locations import (
+    absolute_location,
     base_name,
+    check_scheme,
     is_url,
     join,
     local_path,
@@ -43,8 +45,10 @@ __all__ = [
     "Stat",
     "StoreUnavailableError",
     "TransferProgress",
+    "absolute_location",
     "base_name",
     "cache_folder",
+    "check_scheme",
     "checksum",
     "copy",
     "expand",
@@ -91,9 +95,10 @@ def expand(pattern: str) -> list[str]:
         The locations; an empty list if nothing matches.
 
     Raises:
+        ConfigError: The scheme of the pattern is unknown.
         DataError: The store does not answer.
     """
-    file, inside = split_inside(pattern)
+    file, inside = split_inside(check_scheme(pattern))
     names = _expand_url(file) if is_url(file) else _expand_local(file)
     return [f"{name}:{inside}" if inside else name for name in sorted(names)]
 

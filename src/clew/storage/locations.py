@@ -6,8 +6,13 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from clew.errors import ConfigError
+
 RUCIO = "rucio:"
 FILE = "file:"
+_LIKE_A_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
+_SCHEMES = ("rucio", "s3", "root", "https", "http")
+"""Schemes that clew's own stores and readers handle; fsspec has more."""
 _INSIDE = re.compile(r"^(?P<file>.*\.root):(?P<inside>[^/\\][^\\]*)$", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]+):[^/@\s]+@")
 _SECRET = re.compile(
@@ -27,6 +32,48 @@ def scheme(location: str) -> str:
     if location.startswith(RUCIO):
         return "rucio"
     return location.partition("://")[0].rpartition("::")[2] if is_url(location) else "file"
+
+
+def check_scheme(location: str) -> str:
+    """Return a location whose scheme is known: a local path, or a URL of a store.
+
+    Raises:
+        ConfigError: The text before the colon is no scheme, and there is no such local file.
+    """
+    match = _LIKE_A_SCHEME.match(location)
+    local = not match or location.startswith((RUCIO, FILE)) or bool(split_inside(location)[1])
+    if local or _is_known(scheme(location)) or (not is_url(location) and Path(location).exists()):
+        return location
+    name = match[1] if match else ""
+    schemes = "a path, rucio:SCOPE:NAME, s3://, root:// or https://"
+    raise ConfigError(f"{mask_secrets(location)}: unknown scheme '{name}'; use {schemes}")
+
+
+def _is_known(name: str) -> bool:
+    if name in _SCHEMES:
+        return True
+    if name == "file":
+        return False
+    import fsspec  # imported late: it is slow, and the common schemes do not need it
+
+    return name in fsspec.available_protocols()
+
+
+def absolute_location(location: str) -> str:
+    """Return a location that means the same in any folder: a URL unchanged, a local path as an absolute path.
+
+    Raises:
+        ConfigError: The scheme of the location is unknown.
+
+    Example:
+        >>> absolute_location("rucio:user.me:events")
+        'rucio:user.me:events'
+    """
+    if is_url(check_scheme(location)):
+        return location
+    file, inside = split_inside(location)
+    path = str(local_path(file).absolute())
+    return f"{path}:{inside}" if inside else path
 
 
 def split_inside(location: str) -> tuple[str, str]:

@@ -8,27 +8,31 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from clew import storage
 from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ConfigError, DataError, RecipeError, RunError
+from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
-from clew.recipe import TYPED_IN, Recipe, resolve
+from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
+from clew.training.checks import check_device, check_has_loss, check_loadable, check_splits
 from clew.training.config import TrainConfig
-from clew.training.launch import TrainingStart, run_training
+from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
+from clew.training.train_settings import TrainSettings, with_optimizer
+from clew.training.training_start import TrainingStart
 
 RUNS = Path("runs")
 
@@ -40,18 +44,9 @@ def train(
     *,
     config: TrainConfig | Mapping[str, Any] | None = None,
     output: str | Path | None = None,
-    epochs: int | None = None,
-    batch_size: int | Literal["auto", "largest"] | None = None,
-    lr: float | None = None,
-    workers: int | None = None,
-    strategy: str | None = None,
-    device: str | None = None,
-    precision: Literal["float32", "bf16", "fp16"] | None = None,
-    seed: int | None = None,
     progress: bool | RunView | None = None,
     on_start: Callable[[Run], None] | None = None,
-    lease: Lease | None = None,
-    **settings: Any,
+    **settings: Unpack[TrainSettings],
 ) -> Run:
     """Train a model and return the run.
 
@@ -65,26 +60,15 @@ def train(
         dataset: With a recipe: a prepared dataset or its folder (default: the one in the settings). With a model: the
             training data, as files, a `clew.Table`, arrays by name, a data frame or a tuple (X, y).
         val: With a model: the validation data, in the same forms. Default: one fifth of the training data.
-        config: Settings of the training. Default: the defaults of the recipe. The arguments below replace single
-            values in it.
+        config: Settings of the training. Default: the defaults of the recipe.
         output: Folder of the run (default: the next free one under `runs/`), or a location in a store (`s3://...`) to
             which the run is copied when it has finished.
-        epochs: Number of passes over the training data.
-        batch_size: Samples per step, over all workers together; "auto" measures the fastest size.
-        lr: Learning rate of the optimiser (`optimizer.lr`).
-        workers: Number of training processes. Under torchrun, mpiexec or srun their number is used.
-        strategy: How workers combine their updates: "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem",
-            "diloco" or "backup".
-        device: Where to compute: "cpu", "cuda", "cuda:1", "mps". Default: the accelerator of this machine, or the CPU.
-        precision: Number format of the forward pass.
-        seed: Seed of the initial weights and of the order of the samples.
         progress: Whether to show the training while it runs: as lines and a bar in a terminal, as HTML in a notebook.
             Default: if this is a terminal or a notebook. True also prints lines to a file or pipe.
         on_start: Called with the run when its folder exists, before the training starts.
-        lease: The lease under which this run was assigned to the process. The run renews it, and stops if asked to.
-        **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}` or `replicas=100`
-            (an ensemble). With a model also `features`, `labels`, `weight`, `select`, `scale`, `loss`, `arguments`,
-            `outputs` and `penalties`: see `clew.models.columns.ColumnsConfig`.
+        **settings: Settings that replace values in `config`: `epochs`, `batch_size`, `lr`, `workers`, `strategy`,
+            `device`, `precision`, `seed`, `replicas` (an ensemble) and all others of `TrainConfig`. With a model also
+            `features`, `labels`, `weight`, `select`, `scale` and `loss`. `TrainSettings` describes them.
 
     Returns:
         The finished run. `run.replicas()` are the members of an ensemble.
@@ -103,41 +87,66 @@ def train(
         >>> run.state
         'finished'
     """
-    check_not_in_worker("clew.train")
-    values = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "workers": workers,
-        "strategy": strategy,
-        "device": device,
-        "precision": precision,
-        "seed": seed,
-    }
-    settings |= {name: value for name, value in values.items() if value is not None}
-    if lr is not None:
-        settings["optimizer"] = {**_as_data(settings.get("optimizer", {})), "lr": lr}
-    context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
-    with contextlib.closing(_view(progress, context, lease)) as view:
+    return TrainingRequest(recipe, dataset, val, config, output, {**settings}).run(progress, on_start)
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """The arguments of `train`."""
+
+    recipe: Any
+    dataset: Any = None
+    val: Any = None
+    config: TrainConfig | Mapping[str, Any] | None = None
+    output: str | Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(
+        self,
+        progress: bool | RunView | None = None,
+        on_start: Callable[[Run], None] | None = None,
+        lease: Lease | None = None,
+    ) -> Run:
+        """Train, and return the run.
+
+        Args:
+            progress: See `train`.
+            on_start: See `train`.
+            lease: The lease under which this run was assigned to the process. The run renews it, and stops if asked to.
+        """
+        check_not_in_worker("clew.train")
+        output = self.output
+        context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
+        with contextlib.closing(_view(progress, context, lease)) as view:
+            folder, start = self._start(context, view, lease)
+            data = Dataset(start.config.dataset)
+            check_splits(data)
+
+            def make() -> Run:
+                path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
+                run = Run.create(path, config=run_settings(start.recipe, start.config), environment=capture())
+                write_text(run.dataset_file, (data.path / "manifest.json").read_text())
+                _announce(run, view, on_start)
+                return run
+
+            return _store(run_training(make, start, context), start.config, context)
+
+    def _start(
+        self, context: LaunchContext, view: RunView, lease: Lease | None
+    ) -> tuple[str | Path | None, TrainingStart]:
+        """Return the folder of the run (None for the next free one), the recipe and the checked settings."""
+        recipe, dataset, settings = self.recipe, self.dataset, with_optimizer(self.settings)
         if is_model(recipe):
-            recipe, dataset, settings = _from_model(recipe, (dataset, val), settings, context, view)
-        elif val is not None:
+            recipe, dataset, settings = _from_model(recipe, (dataset, self.val), settings, context, view)
+        elif self.val is not None:
             raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
-        work = resolve(recipe)  # type: ignore[arg-type]
-        folder, chosen = _settings(work, dataset, config, output, settings)
-        chosen = context.with_workers(chosen)
-        _check_device(chosen.device, context.place.local_rank)
-        _check_loadable(work, chosen.workers)
-        data = Dataset(chosen.dataset)
-        _check_splits(data)
-
-        def make() -> Run:
-            path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
-            run = Run.create(path, config=run_settings(work, chosen), environment=capture())
-            write_text(run.dataset_file, (data.path / "manifest.json").read_text())
-            _announce(run, view, on_start)
-            return run
-
-        return _store(run_training(make, TrainingStart(work, chosen, lease=lease), context), chosen, context)
+        recipe = resolve(recipe)
+        folder, config = _settings(recipe, dataset, self.config, self.output, settings)
+        config = context.with_workers(config)
+        check_device(config.device, context.place.local_rank)
+        check_loadable(recipe, config.workers)
+        check_has_loss(recipe)
+        return folder, TrainingStart(recipe, config, lease=lease)
 
 
 def resume(
@@ -188,7 +197,7 @@ def resume(
     chosen = context.with_workers(validate(TrainConfig, document))
     if again and run.state == "finished":
         return _store(run, chosen, context)
-    _check_splits(Dataset(chosen.dataset))
+    check_splits(Dataset(chosen.dataset))
 
     def reopen() -> Run:
         # under a lease, a process on another host that seems to run it has lost it
@@ -233,8 +242,7 @@ def _settings(
     defaults = _as_data(config) if config else recipe.defaults.get("train", {})
     explicit = {**settings, **({"dataset": str(location)} if location else {})}
     document = with_defaults(Document(explicit, source="clew.train"), defaults)
-    path = str(document.data.get("dataset", "dataset"))
-    document.data["dataset"] = path if storage.is_url(path) else str(storage.local_path(path).absolute())
+    document.data["dataset"] = storage.absolute_location(str(document.data.get("dataset", "dataset")))
     output, document.data["store"] = _split_output(output, document.data.get("store"))
     return output, validate(TrainConfig, document)
 
@@ -295,22 +303,3 @@ def _default_name(recipe: Recipe) -> str:
     if isinstance(recipe, Columns):
         return run_name(recipe)
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
-
-
-def _check_device(name: str, number: int) -> None:
-    """Report a missing device before a run is created. torch is imported only if it can be missing."""
-    if name not in ("auto", "cpu"):
-        from clew.training.device import find_device
-
-        find_device(number, name)
-
-
-def _check_loadable(recipe: Recipe, workers: int) -> None:
-    if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
-        raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
-
-
-def _check_splits(data: Dataset) -> None:
-    for split in ("train", "val"):
-        if not data.splits.get(split):
-            raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")

@@ -10,8 +10,9 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import NamedTuple
 
-from clew.errors import ConfigError, WorkerError
+from clew.errors import ClewError, ConfigError, WorkerError, error_from_process
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_error
 from clew.training.config import TrainConfig
 
 
@@ -66,8 +67,8 @@ class BackgroundValidator:
                 result = self._pipe.recv()
             except EOFError:
                 raise WorkerError(f"the validation process died (exit code {self._process.wait()})") from None
-            if isinstance(result, str):
-                raise WorkerError(f"validation failed: {result}")
+            if isinstance(result, Exception):
+                raise result
             self._pending -= 1
             results.append(result)
         return results
@@ -116,4 +117,7 @@ def main() -> None:
         try:
             serve(pipe)
         except Exception as error:
-            pipe.send(f"{type(error).__name__}: {error}")
+            failure = recipe_error(error)
+            kind = type(failure).__name__
+            text = str(failure) if isinstance(failure, ClewError) else f"{kind}: {failure}"
+            pipe.send(error_from_process("validation failed", kind, text))

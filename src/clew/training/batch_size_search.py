@@ -15,6 +15,7 @@ from clew.data.dataset.batch import to_batch
 from clew.data.dataset.sample_store import DiskSamples
 from clew.errors import ConfigError
 from clew.recipe import Recipe
+from clew.runs import RecordWriter, Run
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.strategies import Strategy
@@ -116,3 +117,20 @@ def _fits(device: torch.device) -> bool:
     reserved = torch.accelerator.memory_reserved(device)
     peak = torch.accelerator.max_memory_allocated(device)
     return bool(peak <= _MEMORY_LIMIT * (free + reserved) or total == 0)
+
+
+def with_batch_size(
+    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
+) -> TrainConfig:
+    """Return the settings with a batch size as a number. Rank 0 searches one if the settings give none."""
+    if isinstance(config.batch_size, int):
+        return config
+    result = None
+    if strategy.rank == 0:
+        result = find_batch_size(recipe, config, Dataset(config.dataset), device)
+    result = strategy.gather(result)[0]
+    size = min(result["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
+    writer.write("batch_size", **{**result, "chosen": size})
+    if strategy.rank == 0:
+        run.save_settings(batch_size=size)
+    return config.model_copy(update={"batch_size": size})

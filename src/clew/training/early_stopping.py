@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from clew.errors import ConfigError, nearest
+from clew.errors import ConfigError, list_names, nearest
 from clew.training.config import TrainConfig
 from clew.training.schedule import Schedule
 
@@ -29,7 +29,7 @@ class MetricTracker:
             ConfigError: There is no such metric.
         """
         if self.metric not in metrics:
-            names = ", ".join(metrics)
+            names = list_names(metrics, self.metric)
             raise ConfigError(f"{setting} '{self.metric}' is not among {names}{nearest(self.metric, metrics)}")
         score = self._sign * metrics[self.metric]
         better = not math.isnan(score) and (self.best is None or score > self.best + self._min_delta)
@@ -74,7 +74,9 @@ class ValidationTracker:
         if target is None:
             return ""
         if target.metric not in metrics:
-            raise ConfigError(f"train.target.metric '{target.metric}' is not among {', '.join(metrics)}")
+            raise ConfigError(
+                f"train.target.metric '{target.metric}' is not among {list_names(metrics, target.metric)}"
+            )
         value = metrics[target.metric]
         reached = value >= target.value if target.direction == "maximize" else value <= target.value
         return f"{target.metric} is {value:.6g}, the target was {target.value:g}" if reached else ""

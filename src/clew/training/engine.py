@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss, Recipe
+from clew.recipe_errors import method_place, wrong_return
 from clew.training.config import TrainConfig
 from clew.training.optimizer import make_optimizer
 from clew.training.step_recorder import StepRecorder, can_record
@@ -190,11 +191,22 @@ class Engine:
     ) -> tuple[dict[str, Loss], Mapping[str, list[nn.Parameter]]]:
         """Return losses as totals and weights, and the parameters of each."""
         parameters = self.parameters
-        for name in losses:
+        for name, loss in losses.items():
             if name not in parameters:
                 raise RecipeError(f"step() returned a loss '{name}', but there is no optimiser of that name")
+            total: Any = loss.total if isinstance(loss, Loss) else loss
+            if not isinstance(total, Tensor):
+                raise wrong_return(self.recipe, "step", f"a {type(total).__name__} for '{name}'")
+            if not total.requires_grad and batch.counts:
+                raise RecipeError(
+                    f"{self._loss_place()}: the loss has no gradient; compute it from the model's outputs"
+                )
         used = parameters if len(losses) == len(parameters) else {name: parameters[name] for name in losses}
         return {name: self._scale(as_loss(loss, batch)) for name, loss in losses.items()}, used
+
+    def _loss_place(self) -> str:
+        """Return the place of the method that computes the losses."""
+        return method_place(self.recipe, "loss" if type(self.recipe).step is Recipe.step else "step")
 
     def _apply(self, name: str) -> None:
         optimizer = self.optimizers[name]

@@ -9,29 +9,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from clew.errors import ConfigError, LeaseError, StoppedError
-from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
-from clew.recipe import Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
 from clew.runs.push_process import pushed
-from clew.training.config import TrainConfig
 from clew.training.launch_context import LaunchContext, first_failure
-
-
-@dataclass(frozen=True)
-class TrainingStart:
-    """What every process of a training is started with. It is sent to worker processes."""
-
-    recipe: Recipe
-    config: TrainConfig
-    resume: bool = False
-    lease: Lease | None = None
+from clew.training.training_start import TrainingStart
 
 
 def run_training(make: Callable[[], Run], start: TrainingStart, context: LaunchContext) -> Run:
@@ -53,7 +41,7 @@ def _train_in_context(run: Run, start: TrainingStart, context: LaunchContext) ->
     if start.config.replicas is not None:
         from clew.training.packs.replicas import train_replicas
 
-        train_replicas(run, start.recipe, start.config, start.lease)
+        train_replicas(run, start)
         return
     if context.store is None:
         _train_locally(run, start)
@@ -111,7 +99,7 @@ def _train_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any) -> 
     config = start.config
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
     with _deterministic_algorithms() if config.deterministic else contextlib.nullcontext():
-        entry_point(config)(run, start.recipe, config, place, store=store, resume=start.resume, lease=start.lease)
+        entry_point(config)(run, start, place, store)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clew.errors import ClewError, ConfigError, WorkerError
+from clew.errors import ClewError, ConfigError, WorkerError, error_from_process
 from clew.jobs.rank_info import RankInfo, current_rank, open_rank_store
 from clew.training.config import TrainConfig
 
@@ -104,13 +104,14 @@ def first_failure(error: Exception, place: RankInfo, store: Any) -> Exception:
         place: The rank of this process.
         store: The store of `LaunchContext`.
     """
-    message = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
+    kind = type(error).__name__
+    message = f"{kind}: {error}" if not isinstance(error, ClewError) else str(error)
     try:
-        first = store.compare_set("failure", "", f"{place.rank} {message}").decode()
+        first = store.compare_set("failure", "", f"{place.rank} {kind} {message}").decode()
     except RuntimeError:  # rank 0 has ended, and the store with it
         return error
-    rank, _, text = first.partition(" ")
-    return error if int(rank) == place.rank else WorkerError(f"rank {rank}: {text}")
+    rank, kind, text = first.split(" ", 2)
+    return error if int(rank) == place.rank else error_from_process(f"rank {rank}", kind, text)
 
 
 def _wait_for_gloo_threads(patience: float = 5.0) -> None:

@@ -24,11 +24,10 @@ import torch
 from clew.data.dataset import Dataset
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError, StoppedError
-from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
-from clew.runs import RecordWriter, Run
+from clew.runs import Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
@@ -38,10 +37,12 @@ from clew.training.engine import Engine
 from clew.training.rank_session import RankSession, open_session, system_monitor
 from clew.training.rank_state import capture_rank_state, restore_rank_state
 from clew.training.schedule import Schedule
+from clew.training.step_errors import train_step
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
 from clew.training.training_data import make_loader, open_validation_samples
+from clew.training.training_start import TrainingStart
 
 T = TypeVar("T")
 
@@ -51,61 +52,33 @@ _SIGNAL_INTERVAL = 10
 """Steps between two times at which ranks on devices read the signals of each other."""
 
 
-def run_rank(
-    run: Run,
-    recipe: Recipe,
-    config: TrainConfig,
-    place: RankInfo,
-    *,
-    store: Any = None,
-    resume: bool = False,
-    lease: Lease | None = None,
-) -> None:
+def run_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any = None) -> None:
     """Train as one rank, from the first batch or the newest state to the last record.
 
     Args:
         run: The folder of the run.
-        recipe: The recipe to train.
-        config: The settings.
+        start: The recipe, the settings, and whether to continue from the newest state.
         place: The rank of this process.
         store: The store through which the ranks find each other; None for a single process.
-        resume: Whether to continue from the newest state.
-        lease: The lease of the run, if any. Rank 0 renews it, and all ranks stop at the same step if it asks for that.
 
     Raises:
         Whatever ends the training early, after it was recorded.
     """
-    with open_session(run, config, place, lease) as session:
+    recipe, config = start.recipe, start.config
+    with open_session(run, config, place, start.lease) as session:
         device = select_device(place.local_rank, config.device)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
-        config = _with_batch_size(run, recipe, config, strategy, session.writer, device)
+        config = batch_size_search.with_batch_size(run, recipe, config, strategy, session.writer, device)
         with (
             contextlib.closing(_Loop(run, recipe, config, strategy, session, device)) as loop,
             system_monitor(run, config, place, device),
         ):
             loop.check()
-            if resume:
+            if start.resume:
                 loop.restore()
             loop.train()
         strategy.close()
         session.end_reason = loop.end_reason
-
-
-def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
-) -> TrainConfig:
-    """Return the settings with a batch size as a number. Rank 0 searches one if the settings give none."""
-    if isinstance(config.batch_size, int):
-        return config
-    result = None
-    if strategy.rank == 0:
-        result = batch_size_search.find_batch_size(recipe, config, Dataset(config.dataset), device)
-    result = strategy.gather(result)[0]
-    size = min(result["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
-    writer.write("batch_size", **{**result, "chosen": size})
-    if strategy.rank == 0:
-        run.save_settings(batch_size=size)
-    return config.model_copy(update={"batch_size": size})
 
 
 class _Loop:
@@ -128,7 +101,7 @@ class _Loop:
         """Seconds until the samples of this rank were loaded."""
         self.held_out = open_validation_samples(config, dataset)
         torch.manual_seed(config.seed)
-        model = recipe.model().to(device)
+        model = validation.build_model(recipe).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.model = strategy.distribute(model)
         if config.compile:
@@ -231,7 +204,7 @@ class _Loop:
                 self.stop.renew_lease()
                 self.strategy.command, self.strategy.stop_requested = self._command(), self.stop.requested
                 self.strategy.batch_samples = portion.size
-                statistics.add(self.engine.step(portion.parts), portion)
+                statistics.add(train_step(self.engine, portion, self.config.dataset), portion)
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 self.samples += portion.size
                 last_step = self.step == self.config.steps

@@ -19,6 +19,7 @@ from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.jobs.worker_process import job_cpu_seconds
+from clew.recipe_errors import recipe_errors
 from clew.runs import RecordWriter, Run
 from clew.runs.record_forwarding import listeners
 from clew.runs.records import SCHEMA
@@ -60,7 +61,10 @@ def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | 
         facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
         writer.write("start", schema=SCHEMA, **facts)
         try:
-            with StopSignal(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
+            with (
+                recipe_errors(),
+                StopSignal(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop,
+            ):
                 session = RankSession(writer, stop)
                 yield session
         except LeaseError:

@@ -63,7 +63,7 @@ class StopSignal:
     @property
     def reason(self) -> str:
         """The reason that the owner of the lease gave for stopping; empty if it gave none."""
-        return self._lease.told if self._lease is not None else ""
+        return self._lease.stop_reason if self._lease is not None else ""
 
     @property
     def lease_lost(self) -> bool:

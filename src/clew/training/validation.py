@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,46 @@ from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.errors import ClewError, RecipeError
 from clew.metrics import Mean, Metric
-from clew.recipe import Recipe
+from clew.recipe import Loss, Recipe
+from clew.recipe_errors import recipe_error, recipe_errors, wrong_return
 from clew.training.engine import as_loss
 
 
 def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
     """Return the metrics of a batch of samples: the losses first, then those of the recipe."""
     outputs, losses = forward(recipe, model, samples, device)
-    objects = recipe.reconstruct(samples, outputs)
-    return {**losses, **recipe.metrics(samples, outputs, objects)}
+    return {**losses, **recipe_metrics(recipe, samples, outputs)}
+
+
+def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return the metrics that a recipe computes for a batch.
+
+    Raises:
+        RecipeError: The recipe returned something else than metrics by name.
+    """
+    objects: Any = recipe.reconstruct(samples, outputs)
+    if not isinstance(objects, Table):
+        raise wrong_return(recipe, "reconstruct", f"a {type(objects).__name__}")
+    returned: Any = recipe.metrics(samples, outputs, objects)
+    if not isinstance(returned, Mapping):
+        raise wrong_return(recipe, "metrics", f"a {type(returned).__name__}")
+    for name, metric in returned.items():
+        if not isinstance(metric, Metric):
+            raise wrong_return(recipe, "metrics", f"a {type(metric).__name__} for '{name}'")
+    return dict(returned)
+
+
+def build_model(recipe: Recipe) -> nn.Module:
+    """Return a new model of a recipe.
+
+    Raises:
+        RecipeError: `Recipe.model` failed, or returned something else than a module.
+    """
+    with recipe_errors():
+        model: Any = recipe.model()
+    if not isinstance(model, nn.Module):
+        raise wrong_return(recipe, "model", f"a {type(model).__name__}")
+    return model
 
 
 def evaluate_batches(
@@ -40,9 +72,20 @@ def evaluate_batches(
         batches: The numbers of the samples of each batch.
         device: Where the model computes.
     """
-    return metrics.add_metrics(
-        [evaluate_batch(recipe, model, store.read(numbers), device) for numbers in batches if len(numbers)]
-    )
+    results = []
+    for numbers in batches:
+        if len(numbers):
+            with recipe_errors(partial(describe_samples, numbers, "val")):
+                results.append(evaluate_batch(recipe, model, store.read(numbers), device))
+    return metrics.add_metrics(results)
+
+
+def describe_samples(numbers: NDArray[np.int64], split: str) -> str:
+    """Return which samples of a split a batch has, for a message: a range, or the first few numbers."""
+    if len(numbers) and np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        return f"samples {numbers[0]}-{numbers[-1]} of split {split}"
+    more = f", ... ({len(numbers)} samples)" if len(numbers) > 3 else ""
+    return f"samples {', '.join(map(str, numbers[:3]))}{more} of split {split}"
 
 
 def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
@@ -53,24 +96,20 @@ def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.
     """
     try:
         return evaluate_batch(recipe, model, samples, device)
-    except ClewError:
-        raise
     except Exception as error:
         raise mismatch_error(error, to_batch(samples, recipe.columns)) from error
 
 
-def mismatch_error(error: Exception, batch: Batch) -> RecipeError:
+def mismatch_error(error: Exception, batch: Batch) -> Exception:
     """Return the error to raise if a model does not accept a batch."""
+    hint = "model and data do not fit: " if isinstance(error, RuntimeError) else ""
+    translated = recipe_error(error, f"{hint}the batch has {batch.describe()}")
+    if isinstance(translated, ClewError):
+        return translated
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return RecipeError(f"{_location(error)}: model and data do not fit: {reason}; the batch has {batch.describe()}")
-
-
-def _location(error: Exception) -> str:
-    """File and line of the user's code that raised an error: the innermost frame outside installed libraries."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
-    frame = outside[-1] if outside else frames[-1]
-    return f"{frame.filename}:{frame.lineno}"
+    place = f"{frame.filename}:{frame.lineno}"
+    return RecipeError(f"{place}: model and data do not fit: {reason}; the batch has {batch.describe()}")
 
 
 def forward(
@@ -83,10 +122,23 @@ def forward(
     try:
         with torch.no_grad():
             outputs = recipe.forward(model, batch)
+            check_outputs(recipe, outputs)
             losses = batch_losses(recipe, outputs, batch).metrics
     finally:
         model.train(was_training)
     return to_arrays(outputs_by_name(outputs)), losses
+
+
+def check_outputs(recipe: Recipe, outputs: Any) -> None:
+    """Check that a recipe's `forward` returned tensors.
+
+    Raises:
+        RecipeError: It returned something else.
+    """
+    values = outputs.values() if isinstance(outputs, Mapping) else [outputs]
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise wrong_return(recipe, "forward", f"a {type(value).__name__}")
 
 
 class BatchLosses(NamedTuple):
@@ -99,10 +151,16 @@ class BatchLosses(NamedTuple):
 
 
 def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
-    """Return the loss of a batch."""
+    """Return the loss of a batch.
+
+    Raises:
+        RecipeError: The recipe returned something else.
+    """
     if type(recipe).loss is Recipe.loss:
         return BatchLosses({})
-    loss = recipe.loss(outputs, batch)
+    loss: Any = recipe.loss(outputs, batch)
+    if not isinstance(loss, (Tensor, Loss)):
+        raise wrong_return(recipe, "loss", f"a {type(loss).__name__}")
     total, weight = as_loss(loss, batch)
     metric: dict[str, Metric] = {"loss": Mean(float(total), float(weight))}
     if not isinstance(loss, Tensor) or loss.ndim != 1:

@@ -95,7 +95,7 @@ class JobExecutor:
         number = self._last_attempt(task)
         attempt = self._attempt(task, number)
         job_file = self._job_file(attempt)
-        if number and attempt.lease.seen() is not None and job_file.exists():
+        if number and attempt.lease.last_heartbeat() is not None and job_file.exists():
             facts = json.loads(job_file.read_text())  # another coordinator started it: watch it from now on
             host = facts.pop("host")
             attempt.job = LaunchedJob(**facts)
@@ -118,8 +118,8 @@ class JobExecutor:
 
     def prune(self, task: TrialTask, reason: str) -> None:
         attempt = self._active.get(task.name)
-        if attempt is not None and attempt.lease.seen() is not None:
-            attempt.lease.tell(reason)
+        if attempt is not None and attempt.lease.last_heartbeat() is not None:
+            attempt.lease.request_stop(reason)
 
     def drop(self, task: TrialTask) -> None:
         attempt = self._active.get(task.name)
@@ -130,8 +130,8 @@ class JobExecutor:
     def stop(self) -> None:
         self._stopping = True
         for attempt in self._active.values():
-            if attempt.lease.seen() is not None and attempt.job is not None:
-                attempt.lease.tell("the study stops")
+            if attempt.lease.last_heartbeat() is not None and attempt.job is not None:
+                attempt.lease.request_stop("the study stops")
                 self._launcher_of(attempt.job).stop(attempt.job)
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class JobExecutor:
         return "failed" if has_ended else "running"
 
     def _check_heartbeat(self, attempt: _Attempt) -> TaskEnd | None:
-        modified = attempt.lease.seen()
+        modified = attempt.lease.last_heartbeat()
         if modified != attempt.lease_time:
             attempt.lease_time, attempt.alive_at = modified, time.monotonic()
         if time.monotonic() - attempt.alive_at < self._config.lease_seconds:

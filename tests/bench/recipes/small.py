@@ -1,4 +1,4 @@
-"""A recipe with a generator, whose network wants more memory than there is when a batch is too large."""
+"""A recipe with a generator. Its network runs out of memory when a batch is too large."""
 
 from __future__ import annotations
 

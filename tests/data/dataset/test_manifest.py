@@ -1,4 +1,4 @@
-"""Datasets on disk: what can be read of them, and what is said of a damaged one."""
+"""Datasets on disk: reading them, and the messages for damaged ones."""
 
 from __future__ import annotations
 

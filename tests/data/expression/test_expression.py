@@ -21,7 +21,7 @@ EVENTS = st.lists(EVENT, max_size=8)
 
 
 def table(events: list[Any]) -> Table:
-    """pt, eta, flag an event; hit_pt and station of the same items; other of others."""
+    """pt, eta and flag per event; hit_pt and station of the same items; `other` of other items."""
     items = [item for event in events for item in event[3]]
     hit = Ragged.from_lengths(np.array([x for x, _ in items], dtype=np.float32), [len(event[3]) for event in events])
     columns: dict[str, Any] = {

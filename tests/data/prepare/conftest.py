@@ -24,7 +24,7 @@ def numbers(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache for this test alone."""
+    """An empty cache for one test."""
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -1,4 +1,4 @@
-"""Any executor gives the same bytes; losing workers, or the whole command, costs nothing but time."""
+"""Any executor gives the same bytes, also if workers or the whole command are killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _command(numbers: Path, output: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def expected(numbers: Path, tmp_path: Path) -> dict[str, str]:
-    """What one process makes of the numbers."""
+    """The dataset that one process makes of the numbers."""
     output = tmp_path / "expected"
     cache = str(tmp_path / "other cache")
     return fingerprint(clew.prepare(slow(), input=[str(numbers)], output=str(output), cache=cache, workers=1).path)
@@ -103,7 +103,7 @@ def test_workers_killed_at_random_moments_change_nothing(
 
 
 def _kill_a_worker(pid: int, rng: random.Random) -> int:
-    """Kill one of the processes that a forkserver started for a command; how many that were."""
+    """Kill one of the processes that a forkserver started for a command; return how many there were."""
     try:
         family = psutil.Process(pid).children(recursive=True)
         workers = [child for child in family if child.ppid() != pid]
@@ -154,7 +154,7 @@ def test_workers_end_with_a_command_that_was_killed(numbers: Path, cache: Path, 
 
 @pytest.mark.timeout(60)
 def test_a_piece_that_kills_its_worker_is_named(numbers: Path, cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(\d+-\d+\)"):
+    with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(bytes \d+-\d+\)"):
         clew.prepare(slow(deadly=150), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
     assert not (tmp_path / "d").exists()
 

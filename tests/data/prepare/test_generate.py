@@ -1,4 +1,4 @@
-"""Synthetic events do not depend on how many processes make them."""
+"""Synthetic events do not depend on the number of processes."""
 
 from __future__ import annotations
 

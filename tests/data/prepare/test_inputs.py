@@ -1,4 +1,4 @@
-"""Which files a user means, and which split an event falls into."""
+"""The files of a pattern, and the split of an event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def find(*patterns: str | Path, cache: Path | None = None) -> list[InputSource]:
-    """What is found with a cache that knows nothing, unless one is given."""
+    """The sources of patterns, with an empty cache by default."""
     hashes = FileHashes(StageCache(cache or Path(tempfile.mkdtemp())))
     return inputs.find_sources([str(pattern) for pattern in patterns], hashes, lambda location: inputs.RelatedFiles())
 

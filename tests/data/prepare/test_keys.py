@@ -58,7 +58,7 @@ def never():
 
 
 def _parts(folder: Path, recipe: str = RECIPE, helper: str = HELPER) -> dict[str, object]:
-    """The parts of the prepare stage of a recipe written to a fresh place."""
+    """The parts of the key of the prepare stage, for a recipe written to a new folder."""
     number = next(_number)
     place = folder / str(number)
     place.mkdir()
@@ -133,6 +133,6 @@ def test_a_key_does_not_depend_on_the_order_of_names() -> None:
 
 
 def _without_helper(parts: dict[str, object]) -> dict[str, object]:
-    """The names of the helper modules differ from place to place, and stand in the code that names them."""
+    """The names of the helper modules differ between folders, and are part of the code that uses them."""
     code = {name: digest for name, digest in dict(parts["code"]).items() if name in ("apply", "Mine.prepare")}  # type: ignore[call-overload]
     return {**parts, "code": code}

@@ -1,4 +1,4 @@
-"""From raw events to a dataset: the same bytes from the same content, done once, whole or not at all."""
+"""From raw events to a dataset: the same bytes from the same content, made once, complete or not at all."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.conftest import EVENTS
 
 @pytest.fixture
 def small_file(events: Path, tmp_path: Path) -> Path:
-    """One file of 44 events, in a folder of its own."""
+    """One file of 44 events, alone in a folder."""
     (tmp_path / "raw").mkdir()
     return Path(shutil.copy(sorted(events.iterdir())[1], tmp_path / "raw" / "small.txt"))
 
 
 def prepare(output: Path, *inputs: Path, settings: Iterable[str] = (), **options: Any) -> Dataset:
-    """Prepare from scratch, in one process unless told otherwise: with a cache of its own that knows nothing."""
+    """Prepare with an empty cache, in one process by default."""
     recipe = load_settings("tracking", list(settings)).recipe
     with tempfile.TemporaryDirectory() as cache:
         chosen = {"workers": 1, "cache": cache, **options}
@@ -200,5 +200,5 @@ class Dropping(Recipe):
 
 def test_a_recipe_must_give_one_sample_per_event(tmp_path: Path) -> None:
     Table({"a": [1.0, 2.0, 3.0]}).save(tmp_path / "events.h5")
-    with pytest.raises(RecipeError, match=r"Dropping\.prepare returned 2 samples for 3 events"):
+    with pytest.raises(RecipeError, match=r"prepare\(\) returned 2 samples for 3 events"):
         clew.prepare(Dropping, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "dataset"), workers=1)

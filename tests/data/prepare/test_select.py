@@ -1,4 +1,4 @@
-"""Cuts in a preparation: pieces, files and splits may be left with nothing, a dataset may not."""
+"""Cuts in a preparation: pieces, files and splits may become empty, a dataset may not."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_second_time_the_cache_knows_that_events_were_read(low: Path, high: Pa
 
 
 class Nothing(Recipe):
-    """Reads a file that has no events as its own."""
+    """Reads files that have no events."""
 
     def read(self, path: str) -> Any:
         yield Table({"pt": np.empty(0)})

@@ -21,7 +21,7 @@ from tests.cli import done
 
 @pytest.fixture
 def files(events: Path, tmp_path: Path) -> dict[str, str]:
-    """Two files of events under names of their own."""
+    """Two files of events with different names."""
     (tmp_path / "raw").mkdir()
     named_files = zip("ab", sorted(events.iterdir()), strict=True)
     return {name: str(shutil.copy(path, tmp_path / "raw" / f"{name}.txt")) for name, path in named_files}

@@ -1,4 +1,4 @@
-"""Every stage is cached by content; each way in which the original served wrong or no data is a test here."""
+"""Every stage is cached by content. Each way in which the original returned wrong or no data has a test."""
 
 from __future__ import annotations
 

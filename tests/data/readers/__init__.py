@@ -1,4 +1,4 @@
-"""What the tests of readers share: small files of every kind, and the public data where it is there."""
+"""Shared by the tests of readers: small files of every kind, and the public data if available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def public(name: str) -> Path:
-    """A file of the public data; CLEW_TEST_DATA says where that lies. Skips where it is absent."""
+    """A file of the public data in the folder CLEW_TEST_DATA. The test is skipped if it is absent."""
     path = Path(os.environ.get("CLEW_TEST_DATA", ROOT.parent / "shared" / "data")) / name
     if not path.is_file():
         pytest.skip(f"public data not here: {path} (set CLEW_TEST_DATA)")
@@ -27,12 +27,12 @@ def public(name: str) -> Path:
 
 
 def whole(location: str | Path, **options: Any) -> Table:
-    """All pieces of a file put together."""
+    """All pieces of a file as one table."""
     return concat(list(readers.read(str(location), **options)))
 
 
 def problem(location: str | Path, kind: str | None = None, **options: Any) -> str:
-    """What a reader says about a file it cannot read: one line, without the file's name in front."""
+    """The message of a reader about a file that it cannot read: one line, without the name of the file."""
     with pytest.raises(DataError) as caught:
         list(readers.read(str(location), kind, **options))
     text = str(caught.value)

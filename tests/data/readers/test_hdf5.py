@@ -1,4 +1,4 @@
-"""HDF5: clew's tables and other people's datasets."""
+"""HDF5: tables of clew and datasets of other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import lists, problem, public, whole
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    """Numbers, images, lists, words, a single value and groups."""
+    """Numbers, images, lists, strings, a single value and groups."""
     with h5py.File(tmp_path / "plain.h5", "w") as file:
         file["run"] = np.array([1, 2, 3], dtype=">i4")
         file["deep/inside/image"] = np.arange(12.0).reshape(3, 2, 2)

@@ -16,7 +16,7 @@ from . import lists, problem, public, whole
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
-    """Arrays to an archive."""
+    """A function that writes arrays to an archive."""
 
     def to(**arrays: Any) -> Path:
         np.savez(tmp_path / "a.npz", **arrays)

@@ -1,4 +1,4 @@
-"""Parquet: numbers, lists, row groups, and what has no place in a table."""
+"""Parquet: numbers, lists, row groups, and types that a table cannot hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import lists, problem, public, whole
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
-    """Columns to a file."""
+    """A function that writes columns to a file."""
 
     def to(columns: dict[str, Any], rows: int = 1000) -> Path:
         pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=rows)

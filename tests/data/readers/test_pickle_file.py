@@ -1,4 +1,4 @@
-"""Pickles: what can be read of them, and that nothing in them is run."""
+"""Pickles: what can be read, and that no code in them is run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_columns_are_chosen_and_pieces_cut(tmp_path: Path) -> None:
 
 
 class Evil:
-    """Would make a folder when a plain unpickler met it."""
+    """Creates a folder if a plain unpickler loads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class Evil:
 
 
 class EvilState:
-    """Calls by the way of a state."""
+    """Calls a function through a state."""
 
     def __reduce__(self) -> Any:
         reduced: Any = np.empty(0).__reduce__()
@@ -137,7 +137,7 @@ def test_arrays_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_forged_array_is_an_error_and_not_memory(tmp_path: Path) -> None:
-    """Types and shapes that do not fit the data, as only a forger writes them."""
+    """Types and shapes that do not fit the data, as in a forged file."""
     good = pickle.dumps({"X": [np.arange(3, dtype="i8")]}, protocol=2)
     for old, new in ((b"i8", b"O8"), (b"i8", b"V8"), (b"K\x03\x85", b"K\x09\x85")):
         forged = good.replace(old, new)

@@ -1,4 +1,4 @@
-"""How a reader is found: by a file's name, by its own, and from other people's packages."""
+"""Finding a reader: by the name of a file, by its own name, and in other packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unfinished:
 
 @pytest.fixture
 def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The entry points of a third party's distribution, installed as far as Python is concerned."""
+    """The entry points of a third-party distribution that Python sees as installed."""
     (tmp_path / "clew_words.py").write_text(SOURCE)
     facts = tmp_path / "clew_words-1.0.dist-info"
     facts.mkdir()

@@ -1,4 +1,4 @@
-"""ROOT: trees, branches, pieces, and files that are not what they should be."""
+"""ROOT: trees, branches, pieces, and damaged files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import lists, problem, public, ragged, whole, write_root
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Ten events with a number, an array, lists with counters of their own, and lists that share one."""
+    """Ten events with a number, an array, lists with separate counters, and lists that share one."""
     lengths = np.arange(10) % 4
     both = ak.zip({"pt": ragged(lengths), "id": ragged(lengths, "i4")})
     columns = {

@@ -1,4 +1,4 @@
-"""Text: layouts, headers, order, and what is said about lines that are wrong."""
+"""Text: layouts, headers, order, and the messages about wrong lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = 2e-5
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
-    """Text to a file."""
+    """A function that writes text to a file."""
 
     def to(text: str | bytes, name: str = "events.txt") -> Path:
         path = tmp_path / name

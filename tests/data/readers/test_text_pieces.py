@@ -1,4 +1,4 @@
-"""Text cut by bytes: whatever the layout of the lines and the size of the pieces, every event comes exactly once."""
+"""Text cut by bytes: for every layout of lines and size of pieces, every event is read exactly once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 30), ITEMS), min_size=1, max_size=12)
 
 @st.composite
 def files(draw: st.DrawFn) -> File:
-    """Lines with one delimiter; a header, comments, blank lines, blanks before and behind, CRLF: or not."""
+    """Lines with one delimiter, optionally with a header, comments, blank lines, surrounding blanks and CRLF."""
     delimiter, end = draw(st.sampled_from(DELIMITERS)), draw(st.sampled_from(["\n", "\r\n"]))
     margin, integer = draw(st.sampled_from(["", "", "  "])), draw(st.sampled_from(["{}", "{}", "{}.0", "{:.3e}"]))
     events, number, lines = [], draw(st.integers(-3, 5)), []

@@ -1,4 +1,4 @@
-"""TrackML events: hits and truth brought together."""
+"""TrackML events: hits and truth joined."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def tables_like(draw: st.DrawFn, specs: list[Spec]) -> Table:
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """Any table."""
+    """A random table."""
     return draw(tables_like(draw(SPECS)))
 
 
@@ -63,7 +63,7 @@ def families(draw: st.DrawFn) -> list[Table]:
 
 @st.composite
 def tables_and_windows(draw: st.DrawFn) -> tuple[Table, int, int | None]:
-    """A table, and where to cut it: mostly inside, sometimes backwards, counted from the end, or beyond it."""
+    """A table and a range to cut: mostly inside, sometimes reversed, counted from the end, or beyond it."""
     table = draw(tables())
     inside, anywhere = st.integers(0, len(table)), st.integers(-10, 10)
     return table, draw(inside | anywhere), draw(inside | anywhere | st.none())

@@ -1,4 +1,4 @@
-"""Tables against awkward arrays: the same question put to both."""
+"""Tables against awkward arrays: the same operations on both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import MANY, families, tables, tables_and_windows, tables_with_items
 
 
 def awkward_twin(table: Table) -> Any:
-    """The same events as an awkward array, made without clew's own conversion."""
+    """The same events as an awkward array, made without the conversion of clew."""
     fields = {}
     for name, column in table.items():
         if isinstance(column, Ragged):

@@ -1,4 +1,4 @@
-"""Tables in HDF5 files: round trips, partial reads, and files that are not what they should be."""
+"""Tables in HDF5 files: round trips, partial reads, and damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reweighting: classes come out alike, in any order of chunks, and odd events do no harm."""
+"""Reweighting: classes become equal, in any order of chunks, and unusual events change nothing else."""
 
 from __future__ import annotations
 

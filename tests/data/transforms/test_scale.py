@@ -1,4 +1,4 @@
-"""Scaling: what is fitted, what is left as given, and that the order of the data does not matter."""
+"""Scaling: fitted and configured numbers, and that the order of the data does not matter."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def table(events: list[Any]) -> Table:
 
 
 def _leading(hit: Ragged) -> Ragged:
-    """In each event with hits a pointer at the greatest."""
+    """In each event with hits, a pointer to the greatest."""
     places = [int(np.argmax(event)) for event in hit if len(event)]
     return Ragged.from_lengths(np.array(places, dtype=np.int64), (hit.lengths > 0) * 1)
 

@@ -1,4 +1,4 @@
-"""What holds for every writer: what is written piece by piece is read back, and what cannot be held is named."""
+"""The contract of every writer: a table written in pieces is read back, and unsupported columns are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model taken home says what the run's model says, with and without clew, or is not written."""
+"""An exported model gives the outputs of the run's model, with and without clew, or is not written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pool(nn.Module):
         return (found * mask[..., None]).sum(1)[:, :3]
 
 class Different(nn.Module):
-    '''Is another model where somebody exports it.'''
+    '''Is another model while it is exported.'''
     def __init__(self):
         super().__init__()
         self.line = nn.Linear(3, 2)
@@ -201,7 +201,7 @@ def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Datas
 
 
 def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) -> None:
-    """torch.onnx would say `ScatterND`, in which onnxruntime's threads lose sums."""
+    """torch.onnx would use `ScatterND`, in which the threads of onnxruntime lose sums."""
     path = clew.export(flat_run(folder, "Scattered"), to="onnx", output=tmp_path / "model.onnx").path
     kinds = {node.op_type for node in onnx.load(path).graph.node}
     assert "ScatterElements" in kinds and "ScatterND" not in kinds

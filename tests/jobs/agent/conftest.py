@@ -1,4 +1,4 @@
-"""Agents that are processes of their own, and clients of people."""
+"""Agents in separate processes, and clients of users."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from clew.client.job import JobDetail, Submission
 from clew.jobs.launchers.launcher import LaunchedJob
 from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.supervisor import end_file
-from tests.server.conftest import client, person, server, shared_server, somebody
+from tests.server.conftest import client, client_for, person, server, shared_server
 from tests.tuning.conftest import flat
 
-__all__ = ["client", "flat", "person", "server", "shared_server", "somebody"]
+__all__ = ["client", "client_for", "flat", "person", "server", "shared_server"]
 
 
 @dataclass
-class Hand:
+class AgentProcess:
     """An agent's process, which can be killed and started again."""
 
     command: list[str]
@@ -33,7 +33,7 @@ class Hand:
     folder: Path
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
-    def start(self) -> Hand:
+    def start(self) -> AgentProcess:
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             environment = {**os.environ, "CLEW_TOKEN": self.token, "OMP_NUM_THREADS": "1"}
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
@@ -49,15 +49,15 @@ class Hand:
         return (self.folder.parent / f"{self.folder.name}.log").read_text()
 
 
-Hands = Callable[..., Hand]
+StartAgent = Callable[..., AgentProcess]
 
 
 @pytest.fixture
-def hands(tmp_path: Path) -> Iterator[Hands]:
-    """Starts agents: `hands(client, "a", cpus=2)` runs lines of Python, `clew=True` real jobs."""
-    started: list[Hand] = []
+def start_agent(tmp_path: Path) -> Iterator[StartAgent]:
+    """Starts agents: `start_agent(client, "a", cpus=2)` runs lines of Python, `clew=True` real jobs."""
+    started: list[AgentProcess] = []
 
-    def start(client: Client, name: str = "a", *, cpus: int = 2, group: str = "", clew: bool = False) -> Hand:
+    def start(client: Client, name: str = "a", *, cpus: int = 2, group: str = "", clew: bool = False) -> AgentProcess:
         folder = tmp_path / f"agent-{name}"
         if clew:
             command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent", "--server", client.server]
@@ -66,14 +66,14 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
             command = [sys.executable, "-m", "tests.jobs.agent.quick", client.server, str(folder), name, str(cpus)]
             command += [group] if group else []
         token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
-        started.append(Hand(command, token, folder).start())
+        started.append(AgentProcess(command, token, folder).start())
         return started[-1]
 
     yield start
-    for hand in started:
-        if hand.process is not None and hand.process.poll() is None:
-            hand.end(signal.SIGKILL)
-        for attempt in hand.folder.glob("jobs/*/attempt-*"):
+    for agent_process in started:
+        if agent_process.process is not None and agent_process.process.poll() is None:
+            agent_process.end(signal.SIGKILL)
+        for attempt in agent_process.folder.glob("jobs/*/attempt-*"):
             if not end_file(attempt).exists():
                 LocalLauncher().kill(LaunchedJob("local", "", str(attempt)))
 

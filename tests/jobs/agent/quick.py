@@ -1,4 +1,4 @@
-"""An agent whose jobs are a line of Python each, in place of clew: where the point is the queue.
+"""An agent whose jobs are lines of Python instead of clew commands, for tests of the queue.
 
 Run as `python -m tests.jobs.agent.quick SERVER FOLDER NAME CPUS [GROUP]`.
 """

@@ -1,4 +1,4 @@
-"""A server, agents and jobs, all of them processes: nothing is lost and nothing is done twice, whoever is killed."""
+"""A server, agents and jobs in processes: nothing is lost or done twice when one of them is killed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from clew.jobs import supervisor
 from clew.jobs.agent.agent import Agent
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.task import Task
-from tests.jobs.agent.conftest import Hand, Hands, python
+from tests.jobs.agent.conftest import AgentProcess, StartAgent, python
 from tests.jobs.agent.test_work import order, until
 from tests.server.conftest import Live
 
 SLEEPS = "import time; print('started', flush=True); time.sleep({}); print('finished')"
-Somebody = Callable[..., Client]
+ClientFor = Callable[..., Client]
 
 
 def state(client: Client, job: int) -> str:
@@ -39,9 +39,9 @@ def kinds(client: Client, job: int) -> list[str]:
     return [each.kind for each in client.jobs.history(job)]
 
 
-def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hands(ada)
+def test_a_job_runs_and_what_it_prints_streams(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    start_agent(ada)
     job = python(ada, "print('häuser'); print('é' * 200_000)", name="first")
     updates = list(ada.jobs.follow(job.id))
     assert [each.state for each in updates if isinstance(each, Job)][-1] == "done"
@@ -52,9 +52,11 @@ def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands)
     assert ada.connection.call("GET", "/overview")["storage"] == len(text.encode())
 
 
-def test_a_full_quota_stores_the_start_of_a_log(somebody: Somebody, hands: Hands, client: httpx.Client) -> None:
-    ada = somebody("ada")
-    hands(ada)
+def test_a_full_quota_stores_the_start_of_a_log(
+    client_for: ClientFor, start_agent: StartAgent, client: httpx.Client
+) -> None:
+    ada = client_for("ada")
+    start_agent(ada)
     name = ada.me()["name"]
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1}).status_code == 200
     code = "import time\nfor _ in range(4):\n    print('a' * 2_000_000, flush=True); time.sleep(0.3)"
@@ -63,31 +65,31 @@ def test_a_full_quota_stores_the_start_of_a_log(somebody: Somebody, hands: Hands
     assert job.state == "done" and 100_000 <= stored_bytes <= 1_000_000
 
 
-def test_a_failing_job_reports_its_exit_code_and_last_output(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hands(ada)
+def test_a_failing_job_reports_its_exit_code_and_last_output(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    start_agent(ada)
     job = ada.jobs.wait(python(ada, "import sys; print('no luck', flush=True); sys.exit(3)").id)
     assert (job.state, job.exit_code, job.reason) == ("failed", 3, "no luck")
 
 
-def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
+def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
     job = python(ada, SLEEPS.format(60))
     assert ada.jobs.cancel(job.id).state == "cancelled"
-    hand = hands(ada)
+    agent_process = start_agent(ada)
     job = python(ada, SLEEPS.format(60))
     until(lambda: "started" in "".join(ada.jobs.log(job.id)))
     assert ada.jobs.cancel(job.id).cancelling
     assert ada.jobs.wait(job.id, seconds=30).state == "cancelled"
-    (attempt,) = hand.folder.glob(f"jobs/{job.id}-*/attempt-1")
+    (attempt,) = agent_process.folder.glob(f"jobs/{job.id}-*/attempt-1")
     assert not list(supervisor.marked_processes(str(attempt)))
     with pytest.raises(ServerError, match="has ended: cancelled"):
         ada.jobs.cancel(job.id)
 
 
-def test_limits_are_reasons(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hands(ada)
+def test_limits_are_reasons(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    start_agent(ada)
     long = python(ada, SLEEPS.format(60), resources={"wall_time": 0.5})
     large = python(ada, "x = bytearray(300_000_000); import time; time.sleep(60)", resources={"memory": 100_000_000})
     ended = ada.jobs.wait(long.id, seconds=60)
@@ -96,13 +98,15 @@ def test_limits_are_reasons(somebody: Somebody, hands: Hands) -> None:
     assert ended.state == "failed" and "GB of memory" in ended.reason
 
 
-def test_a_job_that_stopped_early_is_requeued_as_often_as_requested(somebody: Somebody, hands: Hands) -> None:
+def test_a_job_that_stopped_early_is_requeued_as_often_as_requested(
+    client_for: ClientFor, start_agent: StartAgent
+) -> None:
     again = (
         "import pathlib, sys; f = pathlib.Path('count'); n = int(f.read_text()) if f.exists() else 0\n"
         "f.write_text(str(n + 1)); print('part', n + 1); sys.exit(0 if n == 2 else 75)"
     )
-    ada = somebody("ada")
-    hands(ada)
+    ada = client_for("ada")
+    start_agent(ada)
     job = ada.jobs.wait(python(ada, again, requeue=3).id)
     assert (job.state, job.attempt) == ("done", 3)
     assert kinds(ada, job.id).count("requeued") == 2
@@ -116,7 +120,7 @@ def test_a_job_that_stopped_early_is_requeued_as_often_as_requested(somebody: So
 
 def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_path: Path) -> None:
     class Slow(Connection):
-        """A server whose order for the next attempt overtakes its answer to how the last one ended."""
+        """A server whose order for the next attempt arrives before its answer about the end of the last one."""
 
         def call(self, method: str, path: str, *, body: Any = None, **options: Any) -> Any:
             if path.endswith("/log"):
@@ -138,9 +142,9 @@ def refused(order: JobOrder, root: AgentFolder) -> Task:
     raise RunError("not here")
 
 
-def test_a_retry_is_another_job(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hands(ada)
+def test_a_retry_is_another_job(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    start_agent(ada)
     first = ada.jobs.wait(python(ada, "print('hello')").id)
     second = ada.jobs.retry(first.id)
     assert second.retry_of == first.id and ada.jobs.wait(second.id).state == "done"
@@ -148,20 +152,20 @@ def test_a_retry_is_another_job(somebody: Somebody, hands: Hands) -> None:
         ada.jobs.requeue(first.id)
 
 
-def test_submitting_twice_is_submitting_once(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_submitting_twice_is_submitting_once(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     first, second = (python(ada, "pass", uid="0123456789abcdef") for _ in range(2))
     assert first.id == second.id
 
 
-def test_jobs_wait_for_slots_and_urgent_ones_come_first(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
+def test_jobs_wait_for_slots_and_urgent_ones_come_first(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
     first = python(ada, SLEEPS.format(1), resources={"cpus": 2})
     low, high, never = (
         python(ada, "pass", priority=priority, resources={"cpus": cpus})
         for priority, cpus in ((0, 2), (5, 2), (99, 64))
     )
-    hands(ada, cpus=2)
+    start_agent(ada, cpus=2)
     until(lambda: state(ada, first.id) == "running" or state(ada, high.id) == "done")
     assert state(ada, low.id) == "waiting"
     ended = [ada.jobs.wait(job.id, seconds=30) for job in (high, low)]
@@ -171,48 +175,52 @@ def test_jobs_wait_for_slots_and_urgent_ones_come_first(somebody: Somebody, hand
     ada.jobs.cancel(never.id)
 
 
-def test_an_agent_killed_while_a_job_runs_adopts_it_again(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
-    ada = somebody("ada")
-    hand = hands(ada)
+def test_an_agent_killed_while_a_job_runs_adopts_it_again(
+    client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    ada = client_for("ada")
+    agent_process = start_agent(ada)
     mark = tmp_path / "started"
     job = python(ada, f"open({str(mark)!r}, 'a').write('x')\n{SLEEPS.format(2)}")
     until(mark.exists)
-    hand.end(signal.SIGKILL)
+    agent_process.end(signal.SIGKILL)
     assert state(ada, job.id) in ("claimed", "running")
-    hand.start()
+    agent_process.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
     assert mark.read_text() == "x" and "".join(ada.jobs.log(job.id)) == "started\nfinished\n"
-    assert f"job {job.id} was started before" in hand.log
+    assert f"job {job.id} was started before" in agent_process.log
 
 
-def test_a_job_that_ends_without_its_agent_is_reported_later(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hand = hands(ada)
+def test_a_job_that_ends_without_its_agent_is_reported_later(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    agent_process = start_agent(ada)
     job = python(ada, SLEEPS.format(1))
     until(lambda: state(ada, job.id) == "running")
-    hand.end(signal.SIGKILL)
-    folder = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1"))
+    agent_process.end(signal.SIGKILL)
+    folder = next(agent_process.folder.glob(f"jobs/{job.id}-*/attempt-1"))
     until(supervisor.end_file(folder).exists)
     assert state(ada, job.id) == "running"
-    hand.start()
+    agent_process.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
 
 
-def test_a_killed_supervisor_is_noticed(somebody: Somebody, hands: Hands) -> None:
-    ada = somebody("ada")
-    hand = hands(ada)
+def test_a_killed_supervisor_is_noticed(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada = client_for("ada")
+    agent_process = start_agent(ada)
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
-    name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/supervisor")).read_text()
+    name = next(agent_process.folder.glob(f"jobs/{job.id}-*/attempt-1/supervisor")).read_text()
     psutil.Process(int(name.partition(":")[0])).kill()
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.reason) == ("lost", "its supervisor was killed")
 
 
-def test_two_agents_race_and_every_job_is_done_once(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
-    ada = somebody("ada")
+def test_two_agents_race_and_every_job_is_done_once(
+    client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    ada = client_for("ada")
     for name in ("a", "b"):
-        hands(ada, name, cpus=4)
+        start_agent(ada, name, cpus=4)
     marks = tmp_path / "marks"
     line = f"import os; f = os.open({str(marks)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT); os.write(f, b'{{}}\\n')"
     made = [python(ada, line.format(number)).id for number in range(50)]
@@ -223,15 +231,15 @@ def test_two_agents_race_and_every_job_is_done_once(somebody: Somebody, hands: H
     assert {each.agent for each in ended} == {"a", "b"}
 
 
-def test_only_agents_of_the_owner_or_the_group_get_a_job(somebody: Somebody, hands: Hands) -> None:
-    ada, bob, eve = somebody("ada", group="trackers"), somebody("bob", group="trackers"), somebody("eve")
-    hands(eve, "eve")
-    hands(bob, "bob")
+def test_only_agents_of_the_owner_or_the_group_get_a_job(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada, bob, eve = client_for("ada", group="trackers"), client_for("bob", group="trackers"), client_for("eve")
+    start_agent(eve, "eve")
+    start_agent(bob, "bob")
     private, shared = python(ada, "print(1)"), python(ada, "print(2)", group="trackers")
     until(lambda: len(eve.agents()) == 1 and len(bob.agents()) == 1)
     time.sleep(1)
     assert (state(ada, private.id), state(ada, shared.id)) == ("waiting", "waiting")
-    hands(bob, "group", group="trackers")
+    start_agent(bob, "group", group="trackers")
     assert ada.jobs.wait(shared.id, seconds=30).agent == "group"
     assert state(ada, private.id) == "waiting"
     for stranger in (bob, eve):
@@ -243,17 +251,17 @@ def test_only_agents_of_the_owner_or_the_group_get_a_job(somebody: Somebody, han
         python(eve, "print(3)", group="trackers")
 
 
-def test_an_agent_cannot_serve_a_group_that_is_not_its_owners(somebody: Somebody, hands: Hands) -> None:
-    somebody("ada", group="trackers")
-    eve = somebody("eve")
-    hand = hands(eve, "eve", group="trackers")
-    assert hand.process is not None and hand.process.wait(30) != 0
-    assert "no such group" in hand.log
+def test_an_agent_cannot_serve_a_group_that_is_not_its_owners(client_for: ClientFor, start_agent: StartAgent) -> None:
+    client_for("ada", group="trackers")
+    eve = client_for("eve")
+    agent_process = start_agent(eve, "eve", group="trackers")
+    assert agent_process.process is not None and agent_process.process.wait(30) != 0
+    assert "no such group" in agent_process.log
 
 
-def test_a_user_cannot_report_for_the_agent_of_another_user(somebody: Somebody, hands: Hands) -> None:
-    ada, eve = somebody("ada"), somebody("eve")
-    hands(ada)
+def test_a_user_cannot_report_for_the_agent_of_another_user(client_for: ClientFor, start_agent: StartAgent) -> None:
+    ada, eve = client_for("ada"), client_for("eve")
+    start_agent(ada)
     until(lambda: bool(ada.agents()))
     number = ada.agents()[0].id
     job = python(ada, SLEEPS.format(60))
@@ -263,23 +271,23 @@ def test_a_user_cannot_report_for_the_agent_of_another_user(somebody: Somebody, 
             eve.connection.call("POST", f"/agents/{number}/{path}", body=body)
 
 
-def _token(hand: Hand, job: int) -> str:
+def _token(agent_process: AgentProcess, job: int) -> str:
     from clew.jobs.agent.folder import JobFolder
 
-    order = JobFolder(next(hand.folder.glob(f"jobs/{job}-*"))).order()
+    order = JobFolder(next(agent_process.folder.glob(f"jobs/{job}-*"))).order()
     assert order is not None
     return order.token
 
 
 def test_the_token_of_a_job_grants_access_to_its_run_only_and_until_it_ends(
-    somebody: Somebody, hands: Hands, shared_server: Live
+    client_for: ClientFor, start_agent: StartAgent, shared_server: Live
 ) -> None:
-    ada = somebody("ada")
-    hand = hands(ada)
+    ada = client_for("ada")
+    agent_process = start_agent(ada)
     before = ada.connection.call("POST", "/runs", body={"uid": "mine", "name": "mine"})
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
-    with shared_server.client(_token(hand, job.id)) as job_client:
+    with shared_server.client(_token(agent_process, job.id)) as job_client:
         made = job_client.post("/api/v1/runs", json={"uid": "jobs", "name": "jobs"}).json()
         assert made["job"] == job.id and job_client.get(f"/api/v1/runs/{made['id']}").status_code == 200
         refused: list[httpx.Response] = [
@@ -320,21 +328,21 @@ def user(server: Live) -> Iterator[Client]:
         yield client
 
 
-def test_a_server_killed_while_jobs_run_loses_nothing(user: Client, server: Live, hands: Hands) -> None:
-    hand = hands(user)
+def test_a_server_killed_while_jobs_run_loses_nothing(user: Client, server: Live, start_agent: StartAgent) -> None:
+    agent_process = start_agent(user)
     made = [python(user, f"import time; print('started {n}', flush=True); time.sleep({n})").id for n in (1, 2, 3)]
     until(lambda: state(user, made[0]) == "running")
     server.stop(signal.SIGKILL)
-    time.sleep(1.5)  # the first ends meanwhile
+    time.sleep(1.5)  # the first job ends in this time
     server.start()
     ended = [user.jobs.wait(job, seconds=60) for job in made]
     assert [(each.state, each.attempt) for each in ended] == [("done", 1)] * 3
     assert ["".join(user.jobs.log(job)) for job in made] == [f"started {n}\n" for n in (1, 2, 3)]
-    assert "the server does not answer" in hand.log
+    assert "the server does not answer" in agent_process.log
 
 
-def test_following_continues_after_a_restart_of_the_server(user: Client, server: Live, hands: Hands) -> None:
-    hands(user)
+def test_following_continues_after_a_restart_of_the_server(user: Client, server: Live, start_agent: StartAgent) -> None:
+    start_agent(user)
     job = python(user, "import time\nfor n in range(6): print(n, flush=True); time.sleep(.5)")
     updates: list[Any] = []
     for each in user.jobs.follow(job.id):
@@ -364,7 +372,7 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
 
 
 def _pid(live: Live, other: int = 0) -> int:
-    """The local agent's, once there is one with another number."""
+    """The process id of the local agent, once it differs from `other`."""
     assert live.process is not None
     children, parent = list[int](), psutil.Process(live.process.pid)
 

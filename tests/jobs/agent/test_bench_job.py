@@ -1,4 +1,4 @@
-"""A benchmark as a job: the real verb on an agent's machine, its figures among the server's benchmarks."""
+"""A benchmark as a job: the real command on the machine of an agent, its figures in the benchmarks of the server."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 from clew import Client
 from clew.bench.workload import hepscore
-from tests.jobs.agent.conftest import Hands
+from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
 
 SMALL = Path(__file__).parents[2] / "bench" / "recipes" / "small.py"
-Somebody = Callable[..., Client]
+ClientFor = Callable[..., Client]
 
 
 def test_a_benchmark_is_submitted_and_its_figures_are_stored(
-    somebody: Somebody, hands: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client_for: ClientFor, start_agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     words = f"particleflow --recipe {SMALL} --events 16 --epochs 1 --batch-size 8 --threads 1"
     finished = command(ada, "submit", words, "--kind", "bench", "--output", "speed", "--follow")
     assert finished.returncode == 0, finished.stderr + finished.stdout

@@ -1,4 +1,4 @@
-"""Jobs that are clew's own: submitted by command, run by an agent, and everything of them on the server afterwards."""
+"""Jobs with clew commands: submitted, run by an agent, and with all their results on the server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from clew.jobs.agent.commands import order_task
 from clew.jobs.agent.completion import finish
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.task import CommandTask
-from tests.jobs.agent.conftest import Hands
+from tests.jobs.agent.conftest import StartAgent
 from tests.tuning import RECIPE
 
-Somebody = Callable[..., Client]
+ClientFor = Callable[..., Client]
 SMALL = ("--set", "model.hidden=8", "--set", "train.threads=1")
 
 
@@ -39,10 +39,10 @@ def command(client: Client, *words: object, cwd: Path | None = None) -> subproce
 
 
 def test_a_training_is_submitted_followed_recorded_and_evaluated(
-    somebody: Somebody, hands: Hands, dataset: Dataset, tmp_path: Path
+    client_for: ClientFor, start_agent: StartAgent, dataset: Dataset, tmp_path: Path
 ) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     finished = command(
         ada, "submit", "tracking", "--dataset", dataset.path, "--epochs", 2, *SMALL, "--output", "first", "--follow"
     )
@@ -68,10 +68,10 @@ def test_a_training_is_submitted_followed_recorded_and_evaluated(
 
 
 def test_a_training_that_stops_early_resumes_in_the_same_run(
-    somebody: Somebody, hands: Hands, dataset: Dataset
+    client_for: ClientFor, start_agent: StartAgent, dataset: Dataset
 ) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     settings = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
     job = ada.jobs.submit(submission("tracking", settings, name="long", dataset=str(dataset.path), requeue=1))
     ended = ada.jobs.wait(job.id, seconds=200)
@@ -85,10 +85,10 @@ def test_a_training_that_stops_early_resumes_in_the_same_run(
 
 
 def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
-    somebody: Somebody, hands: Hands, flat: Dataset, tmp_path: Path
+    client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     inputs = json.dumps([str(flat.path.parent / "*.h5")])
     finished = command(
         ada, "submit", RECIPE, "--kind", "prepare", "--set", f"prepare.input={inputs}", "--output", "points", "--wait"
@@ -109,10 +109,10 @@ def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
 
 
 def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
-    somebody: Somebody, hands: Hands, client: httpx.Client, tmp_path: Path
+    client_for: ClientFor, start_agent: StartAgent, client: httpx.Client, tmp_path: Path
 ) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     assert client.patch(f"/api/v1/users/{ada.me()['name']}", json={"quota_bytes": 1000}).status_code == 200
     (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(4, 2)\n")
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -127,8 +127,8 @@ def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
     assert command(ada, "submit", "--train", "a.h5").returncode == 2
 
 
-def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tmp_path: Path) -> None:
-    ada = somebody("ada")
+def test_figures_of_a_benchmark_land_among_the_benchmarks(client_for: ClientFor, tmp_path: Path) -> None:
+    ada = client_for("ada")
     request = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
     job, root = ada.jobs.submit(request), AgentFolder(tmp_path)
     agent = ada.connection.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
@@ -148,9 +148,9 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     assert benchmark["document"] == {"speed-up": [1.0, 1.9]} and benchmark["host"]
 
 
-def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
-    ada = somebody("ada")
-    hands(ada, clew=True)
+def test_exit_codes_are_those_of_jobs(client_for: ClientFor, start_agent: StartAgent, tmp_path: Path) -> None:
+    ada = client_for("ada")
+    start_agent(ada, clew=True)
     finished = command(ada, "submit", "tracking", "--dataset", tmp_path, "--wait")
     assert finished.returncode == 2 and "no dataset there" in finished.stdout
     job = next(ada.jobs.list())
@@ -160,13 +160,13 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
         finished = command(ada, *words)
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1, finished.stderr
     retried = command(ada, "retry", job.id)
-    assert f"is job {job.id} again" in retried.stdout
+    assert f"repeats job {job.id}" in retried.stdout
     assert ada.jobs.wait(job.id + 1, seconds=60).state == "failed"
     assert "now" in command(ada, "jobs", "--agents").stdout
 
 
-def test_a_job_that_no_agent_can_run_is_reported(somebody: Somebody) -> None:
-    ada = somebody("ada")
+def test_a_job_that_no_agent_can_run_is_reported(client_for: ClientFor) -> None:
+    ada = client_for("ada")
     finished = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
     assert (
         finished.returncode == 0

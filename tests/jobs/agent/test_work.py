@@ -1,4 +1,4 @@
-"""An agent's jobs on its machine, without a server: limits, ends, and being killed at every moment."""
+"""The jobs of an agent on its machine, without a server: limits, ends, and kills at every moment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> 
 
 
 def python(order: JobOrder, root: AgentFolder) -> Task:
-    """In place of clew: the code that is in the spec."""
+    """Runs the code in the spec instead of clew."""
     return ProgramTask(command=(sys.executable, "-c", order.spec["code"]))
 
 
@@ -222,7 +222,7 @@ def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("raise SystemExit(75)"))
     assert end(doing).code == 75
-    doing.take(order("print('again')", attempt=2))  # before this agent hears that the end was heard
+    doing.take(order("print('again')", attempt=2))  # before this agent gets the answer about the end
     doing.confirm(1, 1)
     assert not doing.drop(1, 1)
     assert [each.attempt for each in doing.held()] == [2]
@@ -256,14 +256,14 @@ def test_the_agent_survives_every_fault_of_a_job(root: AgentFolder, error: Excep
 
     for doing in (
         JobList(root, JobTarget(), SLOTS, JobSettings(task_of=broken)) for _ in range(2)
-    ):  # the second finds it again
+    ):  # the second agent adopts it
         if not doing.adopt():
             doing.take(order(""))
         assert (end(doing).code, end(doing).reason) == (2, str(error))
 
 
 def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
-    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
+    root.job("1-x").spec_file.mkdir(parents=True)
     doing = work(root)
     doing.take(order("print(1)"))
     assert end(doing).code == 2 and "spec.yaml" in end(doing).reason

@@ -1,4 +1,4 @@
-"""What HTCondor is handed. Nothing here can run it: these are the files, and no more."""
+"""The files that HTCondor gets. HTCondor cannot run here, so only the files are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that nobody waits for: started, watched, stopped, taken up again."""
+"""Detached jobs: started, watched, stopped, resumed."""
 
 from __future__ import annotations
 

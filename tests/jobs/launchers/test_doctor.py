@@ -17,7 +17,7 @@ from tests.cli import clew, done
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """One that answers, with a Date."""
+    """A server that answers with a Date header."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as made:
         thread = threading.Thread(target=made.serve_forever, daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""Work handed out for a while."""
+"""Work assigned for a limited time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from clew.jobs.lease import Lease
 def test_a_holder_gives_signs_of_life_and_hears(tmp_path: Path) -> None:
     granted, held = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
     granted.grant()
-    before = granted.seen()
+    before = granted.last_heartbeat()
     held.beat(now=True)
-    assert (held.lost, held.told) == (False, "")
-    assert before is not None and (granted.seen() or 0) > before
-    granted.tell("pruned: 3")
+    assert (held.lost, held.stop_reason) == (False, "")
+    assert before is not None and (granted.last_heartbeat() or 0) > before
+    granted.request_stop("pruned: 3")
     held.beat(now=True)
-    assert held.told == "pruned: 3"
+    assert held.stop_reason == "pruned: 3"
 
 
 def test_one_that_was_taken_back_is_lost(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_one_that_was_taken_back_is_lost(tmp_path: Path) -> None:
     granted.grant()
     granted.revoke()
     held.beat(now=True)
-    assert held.lost and granted.seen() is None
+    assert held.lost and granted.last_heartbeat() is None
     granted.revoke()
 
 

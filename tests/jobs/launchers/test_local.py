@@ -1,4 +1,4 @@
-"""Workers on this machine: all run, and when one fails all are gone and its words come back."""
+"""Workers on this machine: all run, and when one fails all are stopped and its message is returned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sleep(folder: Path, rank: int, ranks: int) -> None:
 
 
 def fail(folder: Path, kind: str, rank: int, ranks: int) -> None:
-    """The last rank fails, the others would go on for an hour."""
+    """The last rank fails; the others would continue for an hour."""
     note(folder, rank, ranks)
     if rank < ranks - 1:
         time.sleep(3600)
@@ -90,7 +90,7 @@ def test_the_failure_of_one_stops_all_and_is_reported(
 
 
 def deaf(folder: Path, rank: int, ranks: int) -> None:
-    """Rank 0 does not listen to a polite request to stop."""
+    """Rank 0 ignores SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     fail(folder, "exception", rank, ranks)
 

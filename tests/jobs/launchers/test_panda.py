@@ -1,4 +1,4 @@
-"""Tasks for PanDA: made by the real client's dry run, and their commands run as the grid would."""
+"""Tasks for PanDA: made by the dry run of the real client; their commands are run as on the grid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IMAGE = "docker://registry.example.org/clew:0.1"
 
 @pytest.fixture
 def work(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with settings, and a profile of PanDA whose addresses lead nowhere."""
+    """A folder with settings, and a profile of PanDA with unreachable addresses."""
     pytest.importorskip("pandaclient")
     for name in ("PANDA_URL", "PANDA_URL_SSL", "PANDACACHE_URL"):
         monkeypatch.setenv(name, "https://127.0.0.1:9/server/panda")
@@ -48,7 +48,7 @@ def work(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def task(output: str) -> dict[str, Any]:
-    """The task that --dry-run prints after the client's words."""
+    """The task that --dry-run prints after the output of the client."""
     made: dict[str, Any] = json.loads(output[output.index("\n{") :])
     return made
 
@@ -75,7 +75,7 @@ def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> N
 
 
 def test_submitting_to_panda_makes_the_same_tasks(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")  # which is not asked: PanDA's tasks have no agents
+    monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")  # which is not called: tasks of PanDA have no agents
     monkeypatch.setenv("CLEW_TOKEN", "clew_none")
     words = ("my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
     assert task(done("submit", *words)) == task(done("train", *words))
@@ -83,7 +83,7 @@ def test_submitting_to_panda_makes_the_same_tasks(work: Path, monkeypatch: pytes
 
 
 def unnamed(made: dict[str, Any]) -> dict[str, Any]:
-    """A task without the name of its sandbox, which the client draws anew every time."""
+    """A task without the name of its sandbox, which is random."""
     text, number = re.subn(r"jobO\.[0-9a-f-]{36}\.tar", "jobO.tar", json.dumps(made))
     assert number == 1
     changed: dict[str, Any] = json.loads(text)

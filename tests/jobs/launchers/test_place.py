@@ -1,4 +1,4 @@
-"""Who is who is read from the environment that a launcher makes."""
+"""The rank of a process is read from the environment that a launcher sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOLD = {
         },
         RankInfo(5, 6, 1, 2, "srun"),
     ),
-    "nobody": ({"PATH": "/bin"}, RankInfo()),
+    "no launcher": ({"PATH": "/bin"}, RankInfo()),
     "an sbatch script, not a step of it": ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, RankInfo()),
     "torchrun inside srun": (
         {

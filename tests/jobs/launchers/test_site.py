@@ -1,4 +1,4 @@
-"""Profiles, the scripts that come of them, and what Slurm's words mean."""
+"""Profiles, the scripts made from them, and the states of Slurm."""
 
 from __future__ import annotations
 

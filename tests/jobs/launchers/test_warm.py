@@ -1,4 +1,4 @@
-"""A process that ended a job well does the next one; one that did not, or that left something behind, does not."""
+"""A process whose job succeeded does the next one; a process with a failed job or with leftovers does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHANGES = {
     "mine.Mine.steps = 3": "code",
     "mine.kept()": "code",
 }
-"""What a job may do, and what is then found."""
+"""Changes that a job may make, and the leftovers that are then reported."""
 CODE = """
 import numpy
 COUNT, SEEN, RANDOM = 0, [], numpy.random.default_rng(1)
@@ -131,19 +131,19 @@ def test_the_end_of_a_job_is_noticed_at_once(tmp_path: Path) -> None:
 
 def test_stopping_an_ended_job_does_not_stop_the_next(tmp_path: Path) -> None:
     first, _ = ended(["--version"], tmp_path / "1")
-    keeper = psutil.Process(int(first.id.partition(":")[0]))
+    supervisor = psutil.Process(int(first.id.partition(":")[0]))
     LAUNCHER.stop(first)
     LAUNCHER.kill(first)
     second, state = ended(["--version"], tmp_path / "2")
-    assert second.id == first.id and state == "finished" and keeper.is_running()
+    assert second.id == first.id and state == "finished" and supervisor.is_running()
 
 
-@pytest.mark.parametrize("member", ["keeper", "worker"])
+@pytest.mark.parametrize("member", ["supervisor", "worker"])
 def test_a_process_killed_while_idle_is_replaced(tmp_path: Path, member: str) -> None:
     first, _ = ended(["--version"], tmp_path / "1")
-    keeper = psutil.Process(int(first.id.partition(":")[0]))
-    family = [keeper, *keeper.children()]
-    (keeper if member == "keeper" else family[1]).kill()
+    supervisor = psutil.Process(int(first.id.partition(":")[0]))
+    family = [supervisor, *supervisor.children()]
+    (supervisor if member == "supervisor" else family[1]).kill()
     assert not psutil.wait_procs(family, timeout=30)[1]
     second, state = ended(["--version"], tmp_path / "2")
     assert second.id != first.id and state == "finished"
@@ -155,8 +155,8 @@ def test_idle_processes_end_with_the_process_that_started_them(tmp_path: Path, n
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         state, name = process.stdout.readline().split()
-        keeper = psutil.Process(int(name.partition(":")[0]))
-        family = [keeper, *keeper.children(), *psutil.Process(process.pid).children()]
+        supervisor = psutil.Process(int(name.partition(":")[0]))
+        family = [supervisor, *supervisor.children(), *psutil.Process(process.pid).children()]
         assert state == "finished" and len(family) == 3
         process.send_signal(number)
     assert not psutil.wait_procs(family, timeout=30)[1]
@@ -164,7 +164,7 @@ def test_idle_processes_end_with_the_process_that_started_them(tmp_path: Path, n
 
 def test_idle_processes_end_when_they_are_released(tmp_path: Path) -> None:
     job, _ = ended(["--version"], tmp_path / "1")
-    keeper = psutil.Process(int(job.id.partition(":")[0]))
-    family = [keeper, *keeper.children()]
+    supervisor = psutil.Process(int(job.id.partition(":")[0]))
+    family = [supervisor, *supervisor.children()]
     warm.release_idle_processes()
     assert len(family) == 2 and not psutil.wait_procs(family, timeout=30)[1]

@@ -1,4 +1,4 @@
-"""What the tests of the jet recipes share: jets that are told apart with ease, without a generator."""
+"""Shared by the tests of the jet recipes: jets that are easy to classify, made without a generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def real(name: str) -> Path:
-    """A file of the public data; CLEW_TEST_DATA says where that lies."""
+    """A file of the public data in the folder CLEW_TEST_DATA."""
     path = Path(os.environ.get("CLEW_TEST_DATA", ROOT.parent / "shared" / "data")) / "jets" / name
     if not path.is_file():
         pytest.skip(f"the public sample is not at {path}")

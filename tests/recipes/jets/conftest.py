@@ -1,4 +1,4 @@
-"""Runs of every jet network, a few steps each, made when a test first asks."""
+"""Runs of every jet network, a few steps each, made on first use."""
 
 from __future__ import annotations
 

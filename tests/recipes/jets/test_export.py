@@ -1,4 +1,4 @@
-"""Every shipped jet network goes home, and says there what it says here."""
+"""Every shipped jet network can be exported, and gives the same outputs."""
 
 from __future__ import annotations
 

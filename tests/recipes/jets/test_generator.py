@@ -1,4 +1,4 @@
-"""Generated jets: what they hold, and that a sample is the same however it is made."""
+"""Generated jets: their columns, and that a sample does not depend on how it is generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of constituents: pT goes where it belongs, and turning a jet does not change its image."""
+"""Images of constituents: pT is in the right cell, and rotating a jet does not change its image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files to samples: only what is needed is read, whatever the format, and all give the same."""
+"""From files to samples: only the needed columns are read, and every format gives the same samples."""
 
 from __future__ import annotations
 

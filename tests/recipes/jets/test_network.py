@@ -1,4 +1,4 @@
-"""The networks: padding and order do not matter where they must not, and all can be exported."""
+"""The networks: outputs do not depend on padding and order, and all can be exported."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
         torch.testing.assert_close(exported.module()(*more), model(*more), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore")  # the older way is told to be old, at every step of it
+@pytest.mark.filterwarnings("ignore")  # torch warns at every step that this exporter is deprecated
 def test_a_gru_can_be_exported_by_torchscript_alone(tmp_path: Path) -> None:
     """`torch.export` fixes the length of a GRU's sequences; the older way to ONNX leaves it free."""
     pytest.importorskip("onnx")

@@ -1,4 +1,4 @@
-"""The jet recipes from a file to figures: every network learns, whatever its samples are."""
+"""The jet recipes from a file to figures: every network learns, with every kind of sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tagger is asked about jets of which nobody knows what they are."""
+"""A tagger predicts jets without labels."""
 
 from __future__ import annotations
 

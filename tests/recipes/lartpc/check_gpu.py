@@ -1,4 +1,4 @@
-"""Run by test_gpu.py in a process of its own, where Triton interprets or only compiles.
+"""Run by test_gpu.py in a separate process, in which Triton interprets or only compiles.
 
 python check_gpu.py compare    (with TRITON_INTERPRET=1) every kernel in bf16 against `portable` in float64; CUDA C++ by
                                `emulated`; prints errors
@@ -26,7 +26,7 @@ def _error(value: Any, expected: Any) -> float:
 
 
 def _half(tensor: Any) -> Any:
-    """Numbers that bf16 has."""
+    """Random numbers that bf16 represents exactly."""
     return tensor.bfloat16().float()
 
 

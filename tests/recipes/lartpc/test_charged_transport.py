@@ -1,4 +1,4 @@
-"""What particles leave in argon: loss, range, scattering, showers."""
+"""Particles in argon: energy loss, range, scattering, showers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames, deposits and arrays: what is read, and one clear line for what is not."""
+"""Frames, deposits and arrays: what is read, and one error line for other files."""
 
 from __future__ import annotations
 

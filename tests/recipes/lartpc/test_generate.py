@@ -1,4 +1,4 @@
-"""The generator as a whole: the same events always, and what an image is made of."""
+"""The generator as a whole: reproducible events, and the content of an image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clew.recipes.lartpc.generate.config import LArTPCGeneratorConfig
 from clew.recipes.lartpc.readout import CHARGE_STEP, Readout
 
 GOLDEN = "f8f4558df42fb5c0db7f3719566911e7"
-"""Of generator version 2. It may change with the version only: networks are compared on frozen events."""
+"""The checksum of generator version 2. It may change with the version only: networks are compared on fixed events."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_charge_follows_the_energy_that_is_seen(sample: Table) -> None:
     offsets = sample.ragged(INDEX).offsets
     charge = np.add.reduceat(sample.ragged(CHARGE).values.astype(np.float64), offsets[:-1])
     per_gev = charge / sample.fixed("visible") / 1000
-    # 42.4 thousand electrons a MeV, two thirds of which recombination leaves
+    # 42.4 thousand electrons per MeV, two thirds of which remain after recombination
     assert 18 < np.median(per_gev) < 32
 
 

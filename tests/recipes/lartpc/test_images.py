@@ -1,4 +1,4 @@
-"""Lists of pixels, and what is refused."""
+"""Lists of pixels, and the checks of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy loss and ranges, against numbers of the Particle Data Group and an integration of its own."""
+"""Energy loss and ranges, against numbers of the Particle Data Group and an independent integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network: as many parameters as in the study, and plain torch's results whatever computes them."""
+"""The network: the number of parameters of the study, and the results of plain torch with every implementation."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SETTINGS = ParticleFlowNetworkConfig(
     width=32, distance=16, bin_size=64, codes=6, layers=2, identity_width=24, momentum_width=24
 )
 LENGTHS = (101, 3, 64)
-"""Of events: two bins, a few elements, one whole bin."""
+"""Elements per event: two bins, a few elements, one whole bin."""
 
 
 def sort_is_stable() -> None:
@@ -38,7 +38,7 @@ def sort_is_stable() -> None:
 
 
 def long_events_too() -> None:
-    """Of more blocks than are counted together."""
+    """More blocks than are counted together."""
     torch.manual_seed(3)
     x, book = torch.randn(1, 64 * (2 * sorting.BLOCKS_PER_EVENT + 3), 16), torch.randn(1, 16, 16)
     bins = x.shape[1] // 64
@@ -51,7 +51,7 @@ def long_events_too() -> None:
 
 
 def room_changes_nothing() -> None:
-    """With more room than elements: the same losses and gradients."""
+    """With more capacity than elements: the same losses and gradients."""
     torch.manual_seed(4)
     recipe = ParticleFlow(ParticleFlowConfig(model=SETTINGS))
     network = GraphFlow(SETTINGS)

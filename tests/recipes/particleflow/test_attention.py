@@ -1,4 +1,4 @@
-"""Attention within events, by any way of computing it."""
+"""Attention within events, with every implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parametric detector, and the rules that targets are made by."""
+"""The parametric detector, and the rules for targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.recipes.particleflow.targets import VisibleParticles
 
 
 def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
-    """Of (kind, pt, eta, phi, charge), without mass."""
+    """Massless particles from (kind, pt, eta, phi, charge)."""
     kind, pt, eta, phi, charge = (np.array(column) for column in zip(*rows, strict=True))
     return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
@@ -74,7 +74,7 @@ def test_helices_end_on_the_calorimeter() -> None:
 
 
 def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[float, float, float]:
-    """A slow oracle: the helix in small steps until it leaves the cylinder."""
+    """A slow reference: the helix in small steps until it leaves the cylinder."""
     radius, length = detector.CALORIMETER
     x = y = 0.0
     turn = charge * detector.GEV_PER_METRE / pt

@@ -1,4 +1,4 @@
-"""Files of others: the public Delphes set as we write it ourselves, and real files of FCC and CMS."""
+"""Files of other experiments: the public Delphes set as written by clew, and real files of FCC and CMS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated events: how many elements of which class, and that a sample is the same however it is made."""
+"""Generated events: numbers of elements per class, and that a sample does not depend on how it is generated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from clew.testing import assert_same_table
 from tests.cli import clew
 
 PUBLISHED = {"charged hadron": 2600, "neutral hadron": 930, "photon": 1250, "electron": 7, "muon": 2}
-"""Mean numbers an event in ttbar with 200 pile-up, read off published plots."""
+"""Mean numbers per event in ttbar with 200 pile-up, read from published plots."""
 ELEMENTS = 5033
 FEW = ParticleFlowGeneratorConfig(pileup=3, pool=PileupPoolConfig(size=200))
 PARAMETRIC = ParticleFlowGeneratorConfig(kind="parametric")
 PT = 28308.69
-"""Of all elements in the first two parametric events."""
+"""The checksum of all elements in the first two parametric events."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def counts(table: Table) -> dict[str, float]:
 
 
 def check_counts(table: Table, collisions: int | None = None) -> None:
-    """Within 5% and 15% of what is published, and for leptons two standard errors of so few events and collisions."""
+    """Within 5% and 15% of the published numbers; for leptons within two standard errors of this small sample."""
     lengths = table.ragged("elements").lengths
     assert lengths.mean() == pytest.approx(ELEMENTS, rel=0.05)
     means = counts(table)
@@ -93,7 +93,7 @@ def test_parametric_events_are_pinned() -> None:
 
 
 def test_classes_can_be_separated_by_features() -> None:
-    """Better than by the type of element alone: by electromagnetic share and energy too."""
+    """The electromagnetic share and the energy classify better than the type of element alone."""
     table = generator.make_events(6, 3, 0, PARAMETRIC)
     x, pid = table.ragged("elements").values, table.ragged("targets").values[:, 0]
     tower, share = x[:, 0] == TOWER, x[:, 6] / np.maximum(x[:, 5], 1e-6)

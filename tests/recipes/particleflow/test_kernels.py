@@ -1,4 +1,4 @@
-"""Triton kernels without a GPU: by Triton's interpreter, which must be chosen before Triton is imported."""
+"""Triton kernels without a GPU, with the interpreter, which must be selected before Triton is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packed networks against what they stand for: the padded network, and attention event by event."""
+"""The packed networks against their references: the padded network, and attention event by event."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_events_do_not_see_each_other() -> None:
 
 
 def test_padding_does_not_leak() -> None:
-    """What lies in empty places, numbers or not, reaches no output and no gradient."""
+    """The content of empty places, even NaN, affects no output and no gradient."""
     from clew.recipes.particleflow.convolution import convolve, gather_bins, scatter_bins
 
     layout = BinLayout.of(torch.tensor([0, 40]), 32)

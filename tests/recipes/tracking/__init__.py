@@ -1,4 +1,4 @@
-"""What the slow, obviously right versions of this folder's subject have in common: events as lists of hits."""
+"""Shared by the slow reference implementations of this folder: events as lists of hits."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def to_lists(table: Table) -> list[list[Hit]]:
 
 @st.composite
 def events(draw: st.DrawFn, detector: Detector = CYLINDERS, max_hits: int = 9) -> Table:
-    """Up to three events of up to `most` hits, close enough to link, half of them around the seam.
+    """Up to three events of up to `max_hits` hits, close enough to link, half of them around the seam.
 
     Whole mm and mrad: no difference comes near enough to a cut for rounding to matter.
     """

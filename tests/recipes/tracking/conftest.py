@@ -1,4 +1,4 @@
-"""The public BES-III sample, where it is there."""
+"""The public BES-III sample, if it is available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def real(name: str) -> Path:
-    """A file of the public data; CLEW_TEST_DATA says where that lies."""
+    """A file of the public data in the folder CLEW_TEST_DATA."""
     path = Path(os.environ.get("CLEW_TEST_DATA", ROOT.parent / "shared" / "data")) / "tracking" / name
     if not path.is_file():
         pytest.skip(f"the public sample is not at {path}")
@@ -35,5 +35,5 @@ def graph_file() -> Path:
 
 @pytest.fixture(scope="session")
 def public(public_file: Path) -> Table:
-    """The same, read."""
+    """The same graphs as a table."""
     return concat(list(Tracking().read(str(public_file))))

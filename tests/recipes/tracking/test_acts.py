@@ -186,7 +186,7 @@ def test_acts_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
     acts_baseline.find_tracks(acts.simulate_acts(1, seed=1, first=140))
     acts.simulate_acts(
         1, seed=1, first=130, gun=ParticleGun(particles="ttbar-like")
-    )  # a pion of 0.1 GeV loops for ever
+    )  # a pion of 0.1 GeV loops without end
     assert capfd.readouterr() == ("", "")
 
 

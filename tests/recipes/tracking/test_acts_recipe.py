@@ -1,4 +1,4 @@
-"""ACTS events reach the recipes: settings of the detector, files, graphs, tracks where modules overlap."""
+"""ACTS events in the recipes: settings of the detector, files, graphs, tracks where modules overlap."""
 
 from __future__ import annotations
 

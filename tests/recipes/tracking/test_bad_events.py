@@ -1,4 +1,4 @@
-"""What goes wrong in real files: hits that are twice there, stations that are not, events of monstrous size."""
+"""Faults of real files: duplicate hits, missing stations, very large events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACK = [at(r, 0.1, 3.0 * s, s, track=4) for s, r in enumerate(CYLINDERS.radii)]
 
 
 def outputs(recipe: Recipe, samples: Table) -> dict[str, Any]:
-    """What a fresh network makes of them."""
+    """The outputs of an untrained network."""
     from clew.data.dataset.batch import to_batch
 
     model = recipe.model().eval()

@@ -1,4 +1,4 @@
-"""The detector is what the settings say: cylinders or planes, gaps skipped or bridged, units made one."""
+"""The detector of the settings: cylinders or planes, gaps skipped or bridged, units converted."""
 
 from __future__ import annotations
 

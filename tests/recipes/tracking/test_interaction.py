@@ -1,4 +1,4 @@
-"""The interaction network sees single graphs, whatever else is in the batch, and keeps one set of weights."""
+"""The interaction network treats graphs separately in any batch, and has one set of weights."""
 
 from __future__ import annotations
 

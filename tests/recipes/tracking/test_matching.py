@@ -1,4 +1,4 @@
-"""Majorities and the TrackML score are what their definitions say, and stand beside exact hit sets."""
+"""Majorities and the TrackML score follow their definitions and agree with exact hit sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def numbered(pairs: Pairs) -> np.ndarray:
 
 
 def owners(true: list[int], tracks: Tracks) -> list[tuple[int, float]]:
-    """By loops: the true track that most hits of each found one are of, and the least share both have in common."""
+    """By loops: the true track with most hits of each reconstructed one, and the smaller of both shared fractions."""
     majorities = []
     for hits in tracks:
         hit_counts = Counter(true[hit] for hit in hits if true[hit] != -1)

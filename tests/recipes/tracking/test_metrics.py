@@ -1,4 +1,4 @@
-"""What the tracking recipe says about its tracks adds up, and counts events by their weights."""
+"""The metrics of the tracking recipe add up, and weight events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def truth(samples: Table) -> NDArray[np.float64]:
 
 
 def guesses(samples: Table) -> NDArray[np.float64]:
-    """Logits that are right more often than not, a function of the samples alone."""
+    """Logits that are mostly right, a function of the samples only."""
     node = samples.ragged("node").values
     starts = samples.ragged("node").offsets[samples.ragged("edge").events][:, None]
     noise = np.sin(1e4 * node[samples.ragged("edge").values + starts].sum(axis=(1, 2)))

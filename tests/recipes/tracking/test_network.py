@@ -1,4 +1,4 @@
-"""The network sees single graphs, whatever else is in the batch; its loss is the one written down."""
+"""The network treats graphs separately in any batch; its loss follows the published formula."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def net(hidden: int = 6, iterations: int = 1) -> GraphNet:
 
 
 def by_loops(net: GraphNet, batch: Batch) -> Tensor:
-    """The published network, an edge at a time, with plain concatenation."""
+    """The published network, one edge at a time, with plain concatenation."""
     features, edges = batch["node"], batch["edge"].tolist()
     state = torch.cat([net.embed(features), features], dim=1)
 

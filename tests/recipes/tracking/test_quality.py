@@ -1,4 +1,4 @@
-"""The shipped recipes find tracks: trained on generated events, judged on those it has not seen, and on real ones."""
+"""The shipped recipes find tracks: trained on generated events, evaluated on unseen and on real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe reads text as people write it, names what is wrong, and makes samples of the right types."""
+"""The recipe reads common text files, names mistakes, and makes samples of the right types."""
 
 from __future__ import annotations
 

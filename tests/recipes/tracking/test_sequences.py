@@ -1,4 +1,4 @@
-"""Prefixes are the seeds and the true tracks; steps are the hits around where they go on, and the true next ones."""
+"""Prefixes are the seeds and the true tracks; steps are the hits near their continuation, and the true next ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_true(hits: list[Hit], members: tuple[int, ...]) -> bool:
 
 
 def follows(hits: list[Hit], prefix: tuple[int, ...], hit: int) -> bool:
-    """Whether a hit lies around the straight continuation of the last two, or is their true next one."""
+    """Whether a hit is near the straight continuation of the last two, or is their true next one."""
     a, b, c = (hits[i] for i in (*prefix[-2:], hit))
     if c.station != b.station + 1:
         return False
@@ -61,7 +61,7 @@ def assert_as_by_hand(events: Table, detector: Detector) -> None:
 
 
 def unspun(events: Table) -> Table:
-    """Only the first hit of a track on each station stays its own."""
+    """Only the first hit of a track on each station keeps its track number."""
     lists: list[list[Hit]] = []
     for hits in to_lists(events):
         stations_of_tracks: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Generated events look like the public sample, and the same seed always gives the same ones."""
+"""Generated events resemble the public sample, and a seed always gives the same events."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_ghosts_are_spread_in_z_as_in_the_public_sample(hits: Bes3Hits, public: 
     chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values < 0)
     public_z = public.ragged("z").values[chosen_public].astype(float)
     simulated_z = hits.z[(hits.station == station) & (hits.track < 0)]
-    # ghosts come in crowds of one event: 51 events count, not their 700 hits
+    # ghosts of one event are correlated: 51 events count, not their 700 hits
     assert largest_gap(public_z, simulated_z) < 1.63 * (1 / 51 + 1 / EVENTS) ** 0.5
 
 

@@ -1,4 +1,4 @@
-"""TrackNET: the published size and loss, states that do not depend on company, extension that is a search by hand."""
+"""TrackNET: the published size and loss, states independent of the batch, extension compared with a plain search."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     ends = np.cumsum(length) - 1
     last_hits = {(int(made["member_event"][end]), int(made["members"][end])) for end in ends}
     assert set(length.tolist()) == {3}
-    assert hits <= last_hits  # steps are looked for in a box, candidates in an ellipse that may reach out of it
+    assert hits <= last_hits  # steps are searched in a box, candidates in an ellipse that may exceed it
     assert len(length) >= (inside & two[prefix]).sum()
 
 

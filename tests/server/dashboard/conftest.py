@@ -1,4 +1,4 @@
-"""A real browser. Where there is none, its tests are skipped and say so."""
+"""A real browser. Its tests are skipped with a reason if there is none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def browser() -> Iterator[Any]:
 
 
 class Visitor:
-    """Somebody at a browser, logged in."""
+    """A user with a browser, logged in."""
 
     def __init__(self, browser: Any, live: Live, token: str, **options: Any) -> None:
         self.live = live
@@ -36,7 +36,7 @@ class Visitor:
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
         self.faults: list[str] = []
-        """What scripts threw, and alerts that opened."""
+        """Errors of scripts, and alerts that opened."""
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.goto(f"{live.url}/login")
         self.page.fill("#token", token)

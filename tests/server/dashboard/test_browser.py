@@ -1,4 +1,4 @@
-"""What needs a browser: keys, colours, zoom, selection, pages that follow the server, and names that are scripts."""
+"""Tests with a browser: keys, colours, zoom, selection, live pages, and names that are scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVIL = "<script>document.title='x'</script><img src=x onerror=\"document.title='
 
 
 def long_run(client: httpx.Client, name: str, count: int = 4000) -> int:
-    """One with more points than a plot has."""
+    """A run with more points than a plot shows."""
     run = make(client, name)
     records = [step(n, n, loss=1 / n + (0.01 if n % 2 else 0.0)) for n in range(1, count)]
     send(client, run, start(), *records)

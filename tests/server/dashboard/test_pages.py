@@ -1,4 +1,4 @@
-"""Pages over HTTP: who sees what, what is escaped, what headers say. What needs a browser is in the files beside."""
+"""Pages over HTTP: permissions, escaping, headers. Tests with a browser are in the other files of this folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = ("", "/system", "/plots", "/files", "/log", "/config", "/environment")
 
 @contextmanager
 def logged_in(live: Live, token: str) -> Iterator[httpx.Client]:
-    """Somebody with a cookie and no token, as a browser is."""
+    """A client with a cookie and without a token, like a browser."""
     with httpx.Client(base_url=live.url, timeout=30, headers={"Origin": live.url}) as result:
         response = result.post("/login", data={"token": token, "next": "/runs"})
         assert (response.status_code, response.headers["location"]) == (303, "/runs"), response.text
@@ -32,7 +32,7 @@ def logged_in(live: Live, token: str) -> Iterator[httpx.Client]:
 
 
 class _Reader(HTMLParser):
-    """Finds what would run, as a browser reads the page."""
+    """Finds code in a page that a browser would run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def pages(shared_server: Live) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def evil(client: httpx.Client) -> int:
-    """A run whose every word is a script."""
+    """A run in which every text is a script."""
     body = {
         "uid": "evil",
         "name": EVIL,

@@ -1,4 +1,4 @@
-"""From logging in to reading the report, as somebody does it: a real server with its own agent, a real browser."""
+"""The steps of a user, from login to report: a real server with its own agent, a real browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POINTS = (
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """A few hundred events, ready to be learned from."""
+    """A few hundred prepared events."""
     generate(find("tracking")(), 300, 1, tmp_path / "events", workers=1)
     clew.prepare("tracking", input=[str(tmp_path / "events")], output=str(tmp_path / "dataset"), workers=1)
     return tmp_path / "dataset"
@@ -31,7 +31,7 @@ def dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Live]:
-    """`clew serve` as one person starts it: with an agent beside it."""
+    """`clew serve` with its local agent."""
     live = Live(tmp_path / "service", options=()).start()
     yield live
     live.stop()
@@ -42,7 +42,7 @@ def alone(tmp_path: Path) -> Iterator[Live]:
 
 
 def submit(visitor: Visitor, dataset: Path, name: str, **settings: str) -> str:
-    """Fill in the form and send it; the address of the job."""
+    """Fill in the form and send it; return the address of the job."""
     page = visitor.open("/submit")
     page.fill("[name='job.name']", name)
     page.fill("[name='job.dataset']", str(dataset))
@@ -58,7 +58,7 @@ def submit(visitor: Visitor, dataset: Path, name: str, **settings: str) -> str:
 
 
 def open_run(visitor: Visitor, job: str) -> str:
-    """From the page of a job to that of its run, once there is one."""
+    """Go from the page of a job to the page of its run, when it exists."""
     visitor.page.goto(job)
     visitor.page.click("text=Its run")
     visitor.page.wait_for_url("**/runs/*")
@@ -80,7 +80,7 @@ def test_a_user_submits_watches_compares_cancels_and_reads(browser: Any, alone: 
     run = open_run(visitor, long)
     page.wait_for_function(f"() => ({_POINTS})() > 2")
     before = drawn(page)
-    page.wait_for_function(f"before => ({_POINTS})() > before + 3", arg=before)  # nobody reloads: the curve grows
+    page.wait_for_function(f"before => ({_POINTS})() > before + 3", arg=before)  # the curve grows without a reload
 
     short = submit(visitor, dataset, "short", train__epochs="6", train__log_every="1")
     other = open_run(visitor, short)

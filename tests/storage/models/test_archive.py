@@ -1,4 +1,4 @@
-"""Models kept in a folder: found by their numbers, brought back whole."""
+"""Models in a store: found by their numbers, downloaded complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains with one asynchronous strategy in whatever processes a launcher started this script."""
+"""Trains with one asynchronous strategy in the processes that a launcher started."""
 
 import sys
 from pathlib import Path

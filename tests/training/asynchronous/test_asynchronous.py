@@ -1,4 +1,4 @@
-"""The contract of every asynchronous strategy, whichever way its processes are started."""
+"""The contract of every asynchronous strategy, for every way to start its processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 import clew
 from clew import Dataset, Run, Table
-from clew.errors import ClewError, ConfigError, StoppedError, WorkerError
+from clew.errors import ClewError, ConfigError, RecipeError, StoppedError
 from clew.training.api import resume
 from clew.training.asynchronous.master_weights import MasterWeights
 from clew.training.config import TrainConfig
@@ -141,7 +141,7 @@ def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, da
 
 
 def test_a_failing_worker_fails_the_run_with_its_message(data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="boom on purpose"):
+    with pytest.raises(RecipeError, match=r"chain\.py:\d+: .*boom on purpose"):
         train(data, tmp_path, fault="always", strategy="downpour")
     assert Run.open(tmp_path / "run").state == "failed"
 

@@ -1,4 +1,4 @@
-"""A chain of layers that any strategy can train, and that writes down which samples its losses came from."""
+"""A chain of layers that any strategy can train, and that logs the samples of its losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clew import Batch, Recipe, Section, Table
 
 class Settings(Section):
     log: str = ""
-    """A folder for the numbers of the samples each process learned from."""
+    """A folder for the numbers of the samples that each process trained on."""
     norm: bool = False
     fault: Literal["none", "raise", "always", "nan", "stop"] = "none"
     wide: int = 8
@@ -27,7 +27,7 @@ class Chain(Recipe):
     Config = Settings
     columns = ("x", "y", "number")
     calls = 0
-    """Batches learned from by this process."""
+    """Batches that this process trained on."""
 
     def prepare(self, events: Table) -> Table:
         return events.join({"number": np.arange(len(events))})

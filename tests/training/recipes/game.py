@@ -1,4 +1,4 @@
-"""Two networks against each other: a maker of values and a critic that tells them from the true ones."""
+"""Two adversarial networks: a generator of values and a critic that separates them from the true ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.metrics import Mean, Metric
 
 
 class Game(Recipe):
-    """The critic learns twice a step, the maker once; the maker's noise is the column x."""
+    """The critic is trained twice per step, the generator once; the noise of the generator is the column x."""
 
     columns = ("x", "y")
     defaults = {"train": {"best": {"metric": "spread"}}}

@@ -1,4 +1,4 @@
-"""A straight line through flat columns, which can be told to fail: about the smallest recipe there is."""
+"""A straight line through flat columns, a minimal recipe that can fail on request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from clew.metrics import Metric, Ratio
 
 
 class Settings(Section):
-    """What `loss` returns, and what goes wrong on which rank."""
+    """What `loss` returns, and which fault occurs on which rank."""
 
     form: Literal["each", "mean", "loss", "normalised", "turned", "nothing"] = "each"
-    fault: Literal["none", "raise", "user", "nan", "kill", "judge"] = "none"
+    fault: Literal["none", "raise", "user", "nan", "kill", "validation"] = "none"
     rank: int = 1
     frozen: bool = False
     unequal: bool = False
-    """Every rank begins with weights of its own."""
+    """Every rank starts with different weights."""
     normed: bool = False
     """A batch norm before the line."""
     wide: int = 4
     unused: bool = False
     """A parameter that no loss depends on."""
     slow: float = 0.0
-    """Seconds that a step takes besides."""
+    """Additional seconds per step."""
 
 
 def own_rank() -> int:
@@ -91,7 +91,7 @@ class Line(Recipe):
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         """`near`: predictions within 0.5; `high`: the same of those above 1.5, of which there may be none."""
         predicted, true = objects.fixed("output"), samples.fixed("y")
-        if self.config.fault == "judge" and len(samples) > 4:  # a rehearsal has four
+        if self.config.fault == "validation" and len(samples) > 4:  # a rehearsal has four
             raise ValueError("wrong on purpose")
         near, high = abs(predicted - true) < 0.5, predicted > 1.5
         return {"near": Ratio.of(near, samples.weights), "high": Ratio.of(near[high])}

@@ -1,4 +1,4 @@
-"""Two lines with an optimiser each, to be trained together or one at a time."""
+"""Two lines with one optimiser each, trained together or one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers all the way: every sum is exact, so that any two ways to the same events must agree to the bit."""
+"""Integers only: every sum is exact, so that any two computations on the same events must agree to the bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.metrics import F1, Binned, Mean, Metric, Ratio, Roc
 
 
 class Whole(Recipe):
-    """y from x; `hits` (ragged) come out doubled."""
+    """Predicts y from x; the output for `hits` (ragged) is doubled."""
 
     columns = ("x", "y", "hits")
 

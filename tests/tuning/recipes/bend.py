@@ -16,14 +16,14 @@ from clew.metrics import Metric, Ratio
 
 
 class Settings(Section):
-    """`part` weighs a part of the loss; `pause` is what a step takes more, in seconds."""
+    """`part` weights a part of the loss; `pause` is the additional time of a step, in seconds."""
 
     wide: int = 4
     dropout: float = 0.0
     part: float = 1.0
     pause: float = 0.0
     once: str = ""
-    """A file: the process that makes it kills itself after some steps."""
+    """A file: the process that creates it kills itself after some steps."""
 
 
 class Bend(Recipe):

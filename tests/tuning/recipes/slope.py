@@ -1,4 +1,4 @@
-"""A straight line through flat columns whose trials can be slow, or go wrong once or always."""
+"""A straight line through flat columns whose trials can be slow, or fail once or always."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from clew.metrics import Metric, Ratio
 
 
 class Settings(Section):
-    """What goes wrong, from which step on, on which rank; with `once` (a file) only until that is there."""
+    """The fault, its first step and its rank; with `once` (a file) only until the file exists."""
 
     wide: int = 4
     pause: float = 0.0
-    """Seconds a step takes more."""
+    """Additional seconds per step."""
     fault: Literal["none", "raise", "nan", "kill", "hang", "full", "impossible"] = "none"
     after: int = 2
     rank: int = 0
@@ -82,7 +82,7 @@ class Slope(Recipe):
             os.kill(os.getpid(), signal.SIGKILL)
         if fault == "hang":
             time.sleep(3600)
-        if fault == "full":  # as a full disk: what is written from now on does not fit
+        if fault == "full":  # as a full disk: later writes fail
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
         return outputs * float("nan") if fault == "nan" else outputs

@@ -30,8 +30,10 @@ def submit(options: SubmitOptions) -> None:
       clew submit --model net.py:build --train '/data/a*.h5' --features X --labels Y --epochs 5
       clew submit 'scale tracking --dataset /data/tracks --workers 1,2,4' --kind bench --cpus 4
       clew submit tracking --dataset /shared/data --workers 8 --nodes 2 --on mycluster
+      clew submit --kind script train.py --workers 2 -- --lr 0.1
 
-    Settings are checked here before anything is sent. A recipe in a file travels with the job.
+    Settings are checked here before anything is sent. A recipe or script travels with the job, with the modules of its
+    folder that it imports.
     """
     options.check()
     site = options.on
@@ -42,6 +44,8 @@ def submit(options: SubmitOptions) -> None:
 
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
+    if options.kind == "script":
+        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
     if options.model is not None or options.kind == "bench":
         verb = "train --model" if options.model is not None else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
@@ -55,17 +59,19 @@ def _submit_to_site(site: str, options: SubmitOptions) -> None:
 def _submission(options: SubmitOptions) -> Submission:
     from clew.client.submission import submission
 
-    workers = {options.workers_setting: options.workers}
+    script = options.kind == "script"
+    workers = {} if script else {options.workers_setting: options.workers}
     return submission(
         options.recipe,
         overrides(options.settings, train__epochs=options.epochs, **workers),
         kind=cast("Kind", options.kind),
         name=options.output,
         dataset=options.dataset,
-        resources=_in_units(options.resources()),
+        resources={**_in_units(options.resources()), **({"workers": options.workers} if script else {})},
         priority=options.priority,
         group=options.group,
         requeue=options.requeue,
+        arguments=options.arguments or (),
         model=None if options.model is None else {"model": options.model, **options.file_options()},
     )
 

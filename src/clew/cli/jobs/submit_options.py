@@ -13,7 +13,7 @@ from clew.cli.training.train_options import MODEL_PANEL, ModelOptions
 from clew.errors import ConfigError, nearest
 
 _PANEL: Any = {"rich_help_panel": "What it needs"}
-_KINDS = ("train", "tune", "prepare", "evaluate", "bench")
+_KINDS = ("train", "tune", "prepare", "evaluate", "bench", "script")
 _WORKERS_SETTINGS = {"prepare": "prepare__workers", "tune": "tune__parallel"}
 
 
@@ -43,14 +43,18 @@ class SubmitOptions(ModelOptions, ResourceOptions):
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe's name or file, a YAML, a run's folder; for evaluate a job; for bench its words.",
+            help="A recipe's name or file, a YAML, a run's folder; for evaluate a job; for bench its words; "
+            "for script a Python or shell file.",
             show_default=False,
         ),
     ] = ""
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="For script: its own arguments, after --.", show_default=False)
+    ] = None
     model: Annotated[
         str | None, typer.Option(help="Without a recipe: file.py:name; the file travels with the job.", **MODEL_PANEL)
     ] = None
-    kind: Annotated[str, typer.Option(help="train, tune, prepare, evaluate or bench.")] = "train"
+    kind: Annotated[str, typer.Option(help="train, tune, prepare, evaluate, bench or script.")] = "train"
     dataset: Annotated[str | None, typer.Option(help="A dataset's folder, or its key.")] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that work together.")] = None
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data.")] = None
@@ -82,6 +86,10 @@ class SubmitOptions(ModelOptions, ResourceOptions):
             raise ConfigError(f"--kind {self.kind}: no such kind{nearest(self.kind, _KINDS)}")
         if bool(self.recipe) == (self.model is not None):
             raise ConfigError("name a recipe, or a model with --model; see --help for examples")
+        if self.arguments and self.kind != "script":
+            raise ConfigError(f"{self.arguments[0]}: only --kind script takes arguments after the first")
+        if self.kind == "script" and self.epochs is not None:
+            raise ConfigError("--epochs: a script takes its own arguments, after --")
         files = self.file_options()
         if self.model is None and any(value is not None for value in files.values()):
             raise ConfigError(f"{', '.join(f'--{name}' for name in files)} go with --model")

@@ -95,7 +95,7 @@ def _as_template(source: str, name: str, class_name: str) -> str:
     source = re.sub(rf"\b{class_name}\b", "@Name@", source)
     source = re.sub(rf"(clew (?:data generate|prepare|train)) {name}\b", r"\1 @name@.py", source)
     source = source.replace(f"runs/{name}-", "runs/@name@-").replace(f"The recipe `{name}`", "The recipe `@name@`")
-    return re.sub(r" Copy this file with `clew init.*", "", source)
+    return re.sub(r"\nCopy this file with `clew init.*", "", source)
 
 
 def _write_settings(name: str, like: str, path: Path) -> Path:

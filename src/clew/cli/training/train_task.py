@@ -42,11 +42,10 @@ def run(task: TrainTask, index: int | None = None) -> None:
 
     minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
-    files = (*_columns(task).values(), task.train_files, task.val_files)
-    if task.model is None and any(value is not None for value in files):
-        raise ConfigError(
-            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
-        )
+    files = {"train": task.train_files, "val": task.val_files, **_columns(task)}
+    model_options = [f"--{name}" for name, value in files.items() if value is not None]
+    if task.model is None and model_options:
+        raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
@@ -73,7 +72,7 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
 
 def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.settings import load_settings
-    from clew.training.api import train
+    from clew.training.api import TrainingRequest
 
     options: dict[str, Any] = {
         "dataset": task.dataset,
@@ -89,7 +88,8 @@ def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
         return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, config=loaded.train, output=task.output, progress=view, lease=lease)
+    request = TrainingRequest(loaded.recipe, config=loaded.train, output=task.output)
+    return request.run(progress=view, lease=lease)
 
 
 def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
@@ -109,9 +109,13 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Only the number of workers and the time limit may differ from its own settings."""
-    others = (task.dataset, task.epochs, task.replicas, task.output, task.strategy, task.listen, *task.settings)
-    if any(value is not None for value in others):
-        raise ConfigError("--resume uses the run's own settings; only --workers and --time-limit can be given with it")
+    fixed = {name: getattr(task, name) for name in ("dataset", "epochs", "replicas", "output", "strategy", "listen")}
+    refused = [f"--{name}" for name, value in fixed.items() if value is not None]
+    refused += [f"--set {setting}" for setting in task.settings]
+    if refused:
+        raise ConfigError(
+            f"{', '.join(refused)}: --resume uses the run's own settings; only --workers and --time-limit can be added"
+        )
     from clew.storage import models
     from clew.training.api import resume
 

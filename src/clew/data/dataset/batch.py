@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clew.core.html_table import html_table, shorten
 from clew.data.table import WEIGHT, Ragged, Table
-from clew.errors import DataError, RecipeError
+from clew.errors import DataError, RecipeError, list_names
 
 CACHE_LINE = 64
 """Bytes of a cache line, to which torch aligns its tensors."""
@@ -102,6 +103,26 @@ class Batch:
         """Whether ragged columns have that size. The values after the last offset are zero and have no meaning."""
         self._filled: dict[str, int] = {}
 
+    def __repr__(self) -> str:
+        return f"Batch({self.size} events on {self._device()}; {shorten([' '.join(row) for row in self._rows()])})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        title = f"Batch of {self.size} events on {self._device()}"
+        return html_table(title, self._rows(), header=("column", "type", "shape"))
+
+    def _device(self) -> str:
+        return next((str(self[name].device) for name in self.columns), "no device")
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """Name, type and shape of every column."""
+        rows = []
+        for name, column in self.columns.items():
+            ragged = "ragged " if isinstance(column, RaggedTensor) else ""
+            kind = f"{ragged}{str(self[name].dtype).removeprefix('torch.')}"
+            rows.append((name, kind, str(tuple(self[name].shape))))
+        return rows
+
     def __getitem__(self, name: str) -> Tensor:
         """Return a fixed column, or the values of a ragged one."""
         column = self._column(name)
@@ -153,14 +174,7 @@ class Batch:
 
     def describe(self) -> str:
         """Return the names, types and shapes of the columns, for an error message."""
-        descriptions = []
-        for name, column in self.columns.items():
-            values = column.values if isinstance(column, RaggedTensor) else column
-            kind = str(values.dtype).removeprefix("torch.")
-            descriptions.append(
-                f"{name} {'ragged ' if isinstance(column, RaggedTensor) else ''}{kind} {tuple(values.shape)}"
-            )
-        return ", ".join(descriptions)
+        return ", ".join(" ".join(row) for row in self._rows())
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         columns: dict[str, TensorColumn] = {
@@ -226,7 +240,7 @@ class Batch:
         try:
             return self.columns[name]
         except KeyError:
-            names = ", ".join(self.columns)
+            names = list_names(self.columns, name)
             raise DataError(f"the batch has no column '{name}', only {names}; see Recipe.columns") from None
 
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from clew import storage
 from clew.core.config import Section
 from clew.core.files import sha256, write_text
+from clew.core.html_table import html_table, shorten
 from clew.data.table import Field, Table, concat, hdf5
 from clew.errors import DataError, nearest
 
@@ -142,8 +143,25 @@ class Dataset:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = storage.folder(str(path)) if storage.is_url(str(path)) else Path(path)
+        location = storage.check_scheme(str(path))
+        self.path = storage.folder(location) if storage.is_url(location) else Path(path)
         self.manifest = Manifest.load(self.path / MANIFEST)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
+        return f"Dataset({self.path}: {splits} samples; {shorten([' '.join(row) for row in self._columns()])})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
+        return html_table(f"Dataset {self.path}: {splits} samples", self._columns(), header=("column", "type"))
+
+    def _columns(self) -> list[tuple[str, str]]:
+        """Name and type of every column."""
+        return [
+            (name, f"{'ragged ' if field.ragged else ''}{np.dtype(field.dtype)}{list(field.shape) or ''}")
+            for name, field in self.schema.items()
+        ]
 
     @property
     def splits(self) -> dict[str, int]:

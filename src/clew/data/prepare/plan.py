@@ -15,6 +15,7 @@ from clew.data.prepare.content_keys import Parts, differences, key_of, stage_par
 from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
 from clew.data.prepare.same_items import Count, decide_items
 from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.stages import piece_names
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
 from clew.data.readers.items import ItemGroups
@@ -83,20 +84,12 @@ class PreparePlan:
         for source in self.sources:
             try:
                 pieces = self.recipe.read(source.location)
-                if isinstance(pieces, FilePieces):
-                    names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
-                elif isinstance(pieces, Sequence):
-                    names = [f"piece {number}" for number in range(len(pieces))]
-                else:
+                if not isinstance(pieces, Sequence):
                     pieces_of_all.append(InputPiece(source, None, source.location, source.bytes))
                     continue
+                names = piece_names(pieces, source.location)
                 share = source.bytes // max(len(names), 1)
-                if len(names) == 1:
-                    pieces_of_all.append(InputPiece(source, 0, source.location, share))
-                else:
-                    pieces_of_all += [
-                        InputPiece(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)
-                    ]
+                pieces_of_all += [InputPiece(source, place, name, share) for place, name in enumerate(names)]
             except DataError as error:
                 raise DataError(with_location(error, source.location)) from error
         warn_about_input(self.recipe, self.sources[0].location)

@@ -15,6 +15,7 @@ from clew.data.transforms.base import apply
 from clew.data.transforms.missing_columns import without_columns
 from clew.errors import DataError, RecipeError, nearest
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors, wrong_return
 
 
 def file_pieces(
@@ -42,22 +43,33 @@ def file_pieces(
         DataError: the file cannot be used.
         RecipeError: the recipe returned something else than tables.
     """
-    prepare_from = partial(_prepare_from, recipe, transforms, location, unlabelled)
-    with _with_file_name(location):
+    prepare_from = partial(_prepare_from, recipe, transforms, unlabelled)
+    with _with_file_name(location), recipe_errors(f"input {location}"):
         pieces: Any = recipe.read(location)
         if unlabelled and isinstance(pieces, FilePieces):
             pieces = pieces.with_optional(recipe.label_columns())
         if isinstance(pieces, FilePieces):
             pieces = pieces.with_items(items)
         if isinstance(pieces, Sequence):
-            yield from (partial(_piece, prepare_from, pieces, place) for place in range(len(pieces)))
+            names = piece_names(pieces, location)
+            yield from (partial(_piece, prepare_from, pieces, place, name) for place, name in enumerate(names))
             return
         empty = True
         for events in pieces:
             empty = empty and not len(events)
-            yield partial(prepare_from, lambda events=events: events)
+            yield partial(prepare_from, lambda events=events: events, location)
     if empty:
         raise DataError(f"{location}: no events in it")
+
+
+def piece_names(pieces: Sequence[Any], location: str) -> list[str]:
+    """Return the name of each piece of a file, for messages: the file and, if there are several pieces, the range."""
+    if len(pieces) == 1:
+        return [location]
+    if not isinstance(pieces, FilePieces):
+        return [f"{location} (piece {number})" for number in range(len(pieces))]
+    unit = pieces.reader.piece_unit
+    return [f"{location} ({unit} {piece.start}-{piece.stop - 1})" for piece in pieces.plan]
 
 
 def table_pieces(
@@ -81,28 +93,30 @@ def table_pieces(
 
 
 def _prepare_all(recipe: Recipe, transforms: Sequence[Transform], events: Table) -> Table:
-    samples = _prepare_from(recipe, transforms, "the events", True, lambda: events)
+    samples = _prepare_from(recipe, transforms, True, lambda: events, "the events")
     if len(samples) != len(events):
         raise DataError(f"some events do not pass {_cuts(transforms)}; remove them, so that every event gets one row")
     return samples
 
 
-def _piece(prepare_from: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], place: int) -> Table:
-    return prepare_from(lambda: pieces[place])
+def _piece(
+    prepare_from: Callable[[Callable[[], Any], str], Table], pieces: Sequence[Any], place: int, name: str
+) -> Table:
+    return prepare_from(lambda: pieces[place], name)
 
 
 def _prepare_from(
-    recipe: Recipe, transforms: Sequence[Transform], location: str, unlabelled: bool, read: Callable[[], Any]
+    recipe: Recipe, transforms: Sequence[Transform], unlabelled: bool, read: Callable[[], Any], location: str
 ) -> Table:
     labels = recipe.label_columns()
-    with _with_file_name(location):
+    with _with_file_name(location), recipe_errors(f"input {location}"):
         events = read()
     events = check_events(events, location, () if unlabelled else labels)
     absent = [name for name in labels if name not in events]
     if absent:
         transforms, removed = without_columns(transforms, absent)
         events = events.pick(*(name for name in events if name not in removed))
-    with _with_file_name(location):
+    with _with_file_name(location), recipe_errors(f"input {location}"):
         events = apply(transforms, events)
     return prepare_events(recipe, events, location)
 
@@ -151,13 +165,12 @@ def prepare_events(recipe: Recipe, events: Table, location: str) -> Table:
     """
     if not len(events):
         return events
-    try:
+    count = "" if location.endswith(")") else f", all {len(events):,} events"
+    with _with_file_name(location), recipe_errors(f"input {location}{count}"):
         table: Any = recipe.prepare(events)
-    except DataError as error:
-        raise DataError(f"{location}: {error}") from error
     if not isinstance(table, Table) or len(table) != len(events):
-        got = f"{len(table)} samples" if isinstance(table, Table) else type(table).__name__
-        raise RecipeError(f"{type(recipe).__name__}.prepare returned {got} for {len(events)} events")
+        got = f"{len(table):,} samples" if isinstance(table, Table) else f"a {type(table).__name__}"
+        raise wrong_return(recipe, "prepare", f"{got} for {len(events):,} events of {location}")
     carried = WEIGHT in events and WEIGHT not in table
     return table.join({WEIGHT: events.fixed(WEIGHT)}) if carried else table
 

@@ -28,6 +28,7 @@ from clew.data.transforms import FittedTransform, Transform
 from clew.data.transforms.base import apply
 from clew.errors import DataError
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.storage import mask_secrets, split_inside
 
 Lengths = dict[str, NDArray[np.int32]]
@@ -98,6 +99,11 @@ def prepare_piece(job: PieceContext, unit: InputPiece) -> list[PreparedPiece]:
         BusyError: another process is working on this piece.
         DataError: the data cannot be used. The message says where.
     """
+    with recipe_errors(f"input {mask_secrets(unit.where)}"):
+        return _prepare_piece(job, unit)
+
+
+def _prepare_piece(job: PieceContext, unit: InputPiece) -> list[PreparedPiece]:
     if unit.piece is not None:
         return [_run_piece(job, unit, unit.piece)]
     count = job.cache.note(_stream_note(job, unit))
@@ -116,12 +122,13 @@ def _is_cached(job: PieceContext, unit: InputPiece, piece: int) -> bool:
 
 def measure(job: PieceContext, unit: InputPiece, transform: FittedTransform, before: Sequence[Transform]) -> list[Any]:
     """Return the contributions of a piece to the fit of a transform. The list is empty if no event is left."""
-    if unit.piece is None:
-        tables = (apply(before, events) for events in _stream(job.recipe, unit))
-    else:
-        keys = stage_keys(job.parts, unit.source, unit.piece)
-        tables = (apply(before, events) for events in [_events(job, unit, unit.piece, keys["read"])])
-    return [transform.measure(table) for table in tables if len(table)]
+    with recipe_errors(f"input {mask_secrets(unit.where)}"):
+        if unit.piece is None:
+            tables = (apply(before, events) for events in _stream(job.recipe, unit))
+        else:
+            keys = stage_keys(job.parts, unit.source, unit.piece)
+            tables = (apply(before, events) for events in [_events(job, unit, unit.piece, keys["read"])])
+        return [transform.measure(table) for table in tables if len(table)]
 
 
 def count_items(recipe: Recipe, unit: InputPiece) -> ItemCounts:

@@ -58,6 +58,9 @@ class Reader(Section):
     compares_lengths: ClassVar[bool] = False
     """Whether columns of equal lengths are the same items, because files of this kind may not say it."""
 
+    piece_unit: ClassVar[str] = "events"
+    """What the numbers of a `FilePiece` count, for messages: `events` or `bytes`."""
+
     @classmethod
     def kind_name(cls) -> str:
         """Return the name of the reader for messages, such as `text`."""

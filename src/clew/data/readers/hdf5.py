@@ -23,7 +23,7 @@ from clew.data.readers.base import (
 )
 from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table, hdf5
-from clew.errors import DataError
+from clew.errors import DataError, list_names
 from clew.storage import is_url, local_path
 
 
@@ -47,7 +47,7 @@ class Hdf5Reader(ColumnReader):
                 return cut_evenly(int(file.attrs["events"]), self.chunk)
             lengths = {name: len(dataset) for name, dataset in self._datasets(file).items()}
             if len(set(lengths.values())) > 1:
-                lengths_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+                lengths_text = list_names(f"{name} {length}" for name, length in lengths.items())
                 raise DataError(f"datasets differ in length: {lengths_text}; choose some with the reader's columns")
             return cut_evenly(next(iter(lengths.values()), 0), self.chunk)
 

@@ -60,6 +60,7 @@ class TextReader(Reader):
     """
 
     endings: ClassVar[tuple[str, ...]] = (".txt", ".csv", ".tsv", ".dat")
+    piece_unit: ClassVar[str] = "bytes"
 
     layout: Literal["bes3", "bmn"] | None = None
     """A known layout of columns."""

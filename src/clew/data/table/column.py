@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted
-from clew.errors import DataError
+from clew.errors import DataError, list_names
 
 Column: TypeAlias = "Array | Ragged"
 """A column of a table: an array with one entry per event, or a ragged column."""
@@ -29,7 +29,7 @@ def common_length(columns: Mapping[str, Column]) -> int:
             raise DataError(f"column '{name}' is a single value; a column has one value per event")
         lengths[name] = len(column)
     if len(set(lengths.values())) > 1:
-        raise DataError(f"columns differ in length: {', '.join(f'{n} {k}' for n, k in lengths.items())}")
+        raise DataError(f"columns differ in length: {list_names(f'{n} {k}' for n, k in lengths.items())}")
     return next(iter(lengths.values()), 0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from clew.data.table.column import Column, describe_column
 from clew.data.table.ragged import Offsets, Ragged, _trusted, offsets_of
 from clew.data.table.table import Table
-from clew.errors import DataError
+from clew.errors import DataError, list_names
 
 
 def concat(tables: Sequence[Table]) -> Table:
@@ -48,7 +48,7 @@ def concat(tables: Sequence[Table]) -> Table:
 
 def _check_alike(first: Table, other: Table) -> None:
     if list(first) != list(other):
-        raise DataError(f"tables have different columns: {', '.join(first)} and {', '.join(other)}")
+        raise DataError(f"tables have different columns: {list_names(first)} and {list_names(other)}")
     for name, field in first.schema.items():
         other_field = other.schema[name]
         if (field.shape, field.ragged) != (other_field.shape, other_field.ragged):

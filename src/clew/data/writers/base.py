@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from clew.data.table import Field, Table
-from clew.errors import DataError
+from clew.errors import DataError, list_names
 
 
 class TableWriter(ABC):
@@ -98,7 +98,7 @@ def _check_numbers(table: Table) -> None:
 def _check_alike(schema: dict[str, Field], table: Table) -> None:
     table_schema = table.schema
     if list(table_schema) != list(schema):
-        raise DataError(f"columns differ from event to event: {', '.join(schema)}, later {', '.join(table_schema)}")
+        raise DataError(f"columns differ from event to event: {list_names(schema)}, later {list_names(table_schema)}")
     for name, field in schema.items():
         if table_schema[name] != field:
             later = _describe(table_schema[name])

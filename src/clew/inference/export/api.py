@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from clew.core.files import atomic_path
+from clew.core.html_table import html_table
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
@@ -36,6 +37,23 @@ class Export(NamedTuple):
     path: Path
     facts: ExportFacts
 
+    def __repr__(self) -> str:
+        names = f"{', '.join(item.name for item in self.facts.inputs)} -> {', '.join(self.facts.outputs)}"
+        return f"Export({self.path}: {names}, difference {self.facts.difference:.1g})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        facts = self.facts
+        rows = [
+            ("run", facts.run),
+            ("inputs", ", ".join(item.name for item in facts.inputs)),
+            ("outputs", ", ".join(facts.outputs)),
+            ("included", ", ".join(facts.included)),
+            ("left out", ", ".join(facts.left_out)),
+            ("difference", f"{facts.difference:.1g} (tolerance {facts.tolerance:g})"),
+        ]
+        return html_table(f"Export {self.path}", [(name, value) for name, value in rows if value])
+
 
 def export(
     run: Run | str | Path,
@@ -54,9 +72,7 @@ def export(
 
     The file holds the network with its weights, the scaling of its inputs where the recipe only scales columns of the
     events (`Recipe.passthrough_columns`), and a description of itself (`ExportFacts`). `facts.left_out` names the
-    preprocessing that the file does not do. Batches may have any size.
-
-    The file is kept only if it agrees with the original on real samples within `tolerance`.
+    preprocessing that the file does not do. The file is kept only if it agrees with the original on real samples.
 
     Args:
         run: The run or its folder.
@@ -89,37 +105,42 @@ def export(
     ending, make_writer = _format(to)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
     loaded, config = recipe_of_run(run, recipe)
-    model = loaded.model()
-    checkpoint.load(model, run.checkpoint(weights))
-    model.eval()
+    model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
     fitted = [type(t).model_validate(facts) for t, facts in zip(loaded.transforms(), manifest.transforms, strict=True)]
     work, done = _prepare(loaded, model, samples, fitted, keep_float64=keep_float64)
+    more = {"included": done.included, "left_out": done.left_out, "weights": weights, "tolerance": tolerance}
     try:
-        writer = make_writer(work)
-        facts = ExportFacts(
-            run=run.name,
-            config_hash=hashlib.sha256(run.config_file.read_bytes()).hexdigest(),
-            dataset_key=manifest.key,
-            clew_version=__version__,
-            weights=weights,
-            recipe=loaded.location,
-            settings=loaded.config.model_dump(mode="json"),
-            transforms=manifest.transforms,
-            input_items=manifest.input_items,
-            inputs=work.inputs,
-            outputs=output_names(work),
-            recurrent=any(isinstance(module, nn.RNNBase) for module in model.modules()),
-            included=done.included,
-            left_out=done.left_out,
-            tolerance=tolerance,
-            difference=0.0,
-        )
+        writer, facts = make_writer(work), _facts(run, loaded, manifest, work, **more)
         facts = _write(path, writer, facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
     except RecipeError as error:
         raise RecipeError(f"{run.path} to {to}: {error}; nothing was written") from error
     return Export(path, facts)
+
+
+def _load_model(recipe: Recipe, run: Run, weights: str) -> nn.Module:
+    model = recipe.model()
+    checkpoint.load(model, run.checkpoint(weights))
+    return model.eval()
+
+
+def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **facts: Any) -> ExportFacts:
+    return ExportFacts(
+        run=run.name,
+        config_hash=hashlib.sha256(run.config_file.read_bytes()).hexdigest(),
+        dataset_key=manifest.key,
+        clew_version=__version__,
+        recipe=recipe.location,
+        settings=recipe.config.model_dump(mode="json"),
+        transforms=manifest.transforms,
+        input_items=manifest.input_items,
+        inputs=work.inputs,
+        outputs=output_names(work),
+        recurrent=any(isinstance(module, nn.RNNBase) for module in work.model.modules()),
+        difference=0.0,
+        **facts,
+    )
 
 
 def _write(

@@ -9,7 +9,7 @@ from pathlib import Path
 from clew.client.job import JobOrder
 from clew.errors import ConfigError, RunError
 from clew.jobs.agent.folder import AgentFolder, JobFolder
-from clew.jobs.task import Task, TrainTask, command_task
+from clew.jobs.task import ScriptTask, Task, TrainTask, command_task
 from clew.runs import Run
 
 
@@ -30,7 +30,7 @@ def _train(order: JobOrder, root: AgentFolder) -> Task:
 
 def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
     """The arguments of a training without a recipe; those that name files of the job (`net.py:build`) by full path."""
-    return [str(folder.path / word) if word.partition(":")[0] in order.files else word for word in order.arguments]
+    return [str(folder.code / word) if word.partition(":")[0] in order.files else word for word in order.arguments]
 
 
 def _dataset(order: JobOrder) -> str | None:
@@ -76,12 +76,24 @@ def _bench(order: JobOrder, root: AgentFolder) -> Task:
     return command_task(["bench", *order.arguments, "--output", str(root.job(order.key).output(order.name))])
 
 
+def _script(order: JobOrder, root: AgentFolder) -> Task:
+    folder = root.job(order.key)
+    script, *arguments = order.arguments
+    return ScriptTask(
+        script=str(folder.code / script),
+        arguments=tuple(arguments),
+        workers=order.resources.workers,
+        output=str(folder.output(order.name)),
+    )
+
+
 _KINDS: dict[str, Callable[[JobOrder, AgentFolder], Task]] = {
     "train": _train,
     "tune": _tune,
     "prepare": _prepare,
     "evaluate": _evaluate,
     "bench": _bench,
+    "script": _script,
 }
 
 

@@ -29,9 +29,14 @@ class JobFolder:
         return self.path / "order.json"
 
     @property
+    def code(self) -> Path:
+        """The files that were sent with the job."""
+        return self.path / "code"
+
+    @property
     def spec_file(self) -> Path:
         """The settings; recipes in files are next to it."""
-        return self.path / "spec.yaml"
+        return self.code / "spec.yaml"
 
     def attempt(self, number: int) -> Path:
         """The folder of an attempt."""
@@ -55,8 +60,11 @@ class JobFolder:
         """Write an order, readable by its owner only: it has a token in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
+        self.code.mkdir(exist_ok=True)
         for name, text in order.files.items():
-            write_text(self.path / name, text)
+            file = self.code / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, text)
         write_text(self.spec_file, to_yaml(order.spec))
         write_text(self.order_file, order.model_dump_json())
 

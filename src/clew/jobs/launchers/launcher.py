@@ -108,7 +108,7 @@ class Launcher(Protocol):
 
         Raises:
             SchedulerBusyError: it may be possible later.
-            RunError: it cannot be started.
+            RunError: it cannot be started. A launcher may raise it also for a folder whose task was started before.
         """
 
     def state(self, job: LaunchedJob) -> JobState:

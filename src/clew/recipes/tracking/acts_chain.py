@@ -208,7 +208,7 @@ def _event_collector(acts: Any, arrays: list[Arrays]) -> Any:
     """An algorithm for ACTS that appends the arrays of each event to `arrays`."""
     examples, table = acts.examples, importlib.import_module("acts.arrow").ArrowTable
 
-    class Collector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
+    class EventCollector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__("collector", acts.logging.WARNING)
             kinds = {"hits_table": table, "particles_table": table, "simhits": examples.SimHitContainer}
@@ -221,7 +221,7 @@ def _event_collector(acts: Any, arrays: list[Arrays]) -> Any:
             arrays.append({**_hits(hits.as_table(), crossings), **_particles(particles.as_table())})
             return examples.ProcessCode.SUCCESS
 
-    return Collector()
+    return EventCollector()
 
 
 def _hits(table: Any, crossings: Any) -> Arrays:

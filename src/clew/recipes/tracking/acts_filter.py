@@ -209,7 +209,7 @@ def _track_collector(acts: Any, lists: HitLists) -> Any:
     """An algorithm for ACTS that appends the tracks of each event to `lists`."""
     examples = acts.examples
 
-    class Collector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
+    class TrackCollector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__("tracks", acts.logging.WARNING)
             self.input = examples.ReadDataHandle(self, examples.ConstTrackContainer, "input")
@@ -219,7 +219,7 @@ def _track_collector(acts: Any, lists: HitLists) -> Any:
             lists.append([_hits(acts, track) for track in self.input(context.eventStore)])
             return examples.ProcessCode.SUCCESS
 
-    return Collector()
+    return TrackCollector()
 
 
 def _hits(acts: Any, track: Any) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from clew.errors import LeaseError, LostPeerError, StoppedError
+from clew.errors import LeaseError, LostPeerError, StoppedError, error_from_process
 from clew.training.asynchronous.batch_leases import BatchLeases
 from clew.training.asynchronous.connected_workers import ConnectedWorker, ConnectedWorkers
 from clew.training.asynchronous.coordinator_records import CoordinatorRecords
@@ -203,7 +203,7 @@ class Coordinator:
         reason = str(message.fields["reason"])
         self._remove_worker(message.peer, reason)
         if not self.config.asynchronous.listen:
-            self.records.fail(message.peer, reason)
+            raise error_from_process(f"worker {message.peer}", str(message.fields.get("kind", "")), reason)
 
     def _on_goodbye(self, message: Message) -> None:
         self._worker_messages[0] += int(message.fields["sent"])

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from clew.data.dataset.sampler import Sampler
-from clew.errors import WorkerError
 from clew.recipe import Recipe
 from clew.runs import RecordWriter, Run
 from clew.training import checkpoint
@@ -109,14 +108,6 @@ class CoordinatorRecords:
     def write_note(self, message: str, **fields: Any) -> None:
         """Write a note for readers of the records."""
         self.writer.write("note", message=message, **fields)
-
-    def fail(self, peer: int, reason: str) -> None:
-        """End the training because a worker failed.
-
-        Raises:
-            WorkerError: Always.
-        """
-        raise WorkerError(f"worker {peer}: {reason}")
 
     def end_epoch(self, values: Tensor, step: int, summary: Mapping[str, Any]) -> None:
         """Write the records of an epoch that is done, and queue the validation of its weights."""

@@ -11,9 +11,9 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.errors import LostPeerError
-from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_error
 from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search
 from clew.training.asynchronous.connection import connect_rank
@@ -31,6 +31,8 @@ from clew.training.device import find_device, select_device
 from clew.training.rank_session import open_session, system_monitor
 from clew.training.stop_signal import StopSignal
 from clew.training.training_data import make_sampler
+from clew.training.training_start import TrainingStart
+from clew.training.validation import build_model
 
 
 @dataclass(frozen=True)
@@ -46,33 +48,23 @@ class AsynchronousTraining:
     """Whether to continue from the newest checkpoint."""
 
 
-def run_rank(
-    run: Run,
-    recipe: Recipe,
-    config: TrainConfig,
-    rank_info: RankInfo,
-    *,
-    store: Any = None,
-    resume: bool = False,
-    lease: Lease | None = None,
-) -> None:
+def run_rank(run: Run, start: TrainingStart, rank_info: RankInfo, store: Any = None) -> None:
     """Take part in an asynchronous training as one of its processes.
 
     Args:
         run: The folder of the run.
-        recipe: The recipe to train.
-        config: The settings of the training.
+        start: The recipe, the settings, and whether to continue from the newest checkpoint. The coordinator renews
+            the lease.
         rank_info: The rank of this process.
         store: Where the ranks exchange their addresses; None for a single process.
-        resume: Whether to continue from the newest checkpoint.
-        lease: The lease of the run, which the coordinator keeps.
 
     Raises:
         Exception: Whatever ended the training early; it is recorded before.
     """
-    with open_session(run, config, rank_info, lease) as rank:
-        config = _with_batch_size(run, recipe, config, rank_info, store, rank.writer)
-        training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
+    recipe = start.recipe
+    with open_session(run, start.config, rank_info, start.lease) as rank:
+        config = _with_batch_size(run, recipe, start.config, rank_info, store, rank.writer)
+        training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, start.resume)
         with system_monitor(run, config, rank_info, find_device(rank_info.local_rank, config.device)):
             rank.end_reason = _play_role(training, rank_info, store)
 
@@ -115,7 +107,7 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
                 coordinator.serve()
             return coordinator.records.end_reason
         torch.manual_seed(config.seed)
-        flat_model = FlatModel(recipe.model())
+        flat_model = FlatModel(build_model(recipe))
         if rank_info.rank in roles.workers:
             introduce(transport)
             slices = roles.slices_for(rank_info.rank, flat_model.length)
@@ -147,7 +139,7 @@ def make_coordinator(
     """
     config = training.config
     torch.manual_seed(config.seed)
-    model = training.recipe.model()
+    model = build_model(training.recipe)
     flat_model = FlatModel(model)
     sampler = make_sampler(config, Dataset(config.dataset))
     records = CoordinatorRecords(training.run, training.recipe, config, training.writer, model, sampler)
@@ -185,9 +177,11 @@ def run_worker(
         except LostPeerError:
             raise
         except Exception as error:
+            failure = recipe_error(error)
             with contextlib.suppress(Exception):
-                transport.send(COORDINATOR, "failed", {"reason": str(error) or type(error).__name__})
-            raise
+                reason = str(failure) or type(failure).__name__
+                transport.send(COORDINATOR, "failed", {"reason": reason, "kind": type(failure).__name__})
+            raise failure from error
 
 
 def _run_in_one_process(training: AsynchronousTraining) -> str:

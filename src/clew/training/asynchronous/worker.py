@@ -28,10 +28,12 @@ from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.optimizer import make_optimizer
 from clew.training.schedule import Schedule
+from clew.training.step_errors import train_step
 from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
 from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
 from clew.training.training_data import make_loader
+from clew.training.validation import build_model
 from clew.version import __version__
 
 _IDLE_PAUSE, _GOODBYE_TIMEOUT = 0.1, 30.0
@@ -85,7 +87,7 @@ class Worker:
         self.loader.on_wait = lambda start, end: self.trace.add(LOAD, start, end)
         self.loader.on_read = lambda start, end: self.trace.add(READ, start, end)
         torch.manual_seed(config.seed)
-        self.model = recipe.model().to(device)
+        self.model = build_model(recipe).to(device)
         self.flat_model = FlatModel(self.model, transport.allocate)
         rule = make_rule(config)
         build = _no_optimizer if rule.sends_gradients else make_optimizer
@@ -120,7 +122,7 @@ class Worker:
                 for place, portion in enumerate(portions, first + 1):
                     self.trace.begin_step(int(self.status["step"]))
                     self.engine.rate(self.schedule.at(int(self.status["step"])))
-                    self._meter.add(self.engine.step(portion.parts), portion)
+                    self._meter.add(train_step(self.engine, portion, self.config.dataset), portion)
                     self._count_batch(number)
                     batches += 1
                     self._batches_left = stop - place

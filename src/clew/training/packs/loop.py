@@ -298,8 +298,8 @@ class PackLoop:
 
     def _stop_reason(self, member: PackMember) -> str:
         """Return why a member must stop; '' if it continues."""
-        if member.lease is not None and member.lease.told:
-            return member.lease.told
+        if member.lease is not None and member.lease.stop_reason:
+            return member.lease.stop_reason
         return "stop requested" if self.stop.requested else ""
 
     def _stop_members(self, reasons: dict[int, str]) -> None:

@@ -17,6 +17,7 @@ from clew.errors import ClewError, LeaseError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.training import checkpoint
@@ -28,6 +29,7 @@ from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, PackRefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
+from clew.training.training_start import TrainingStart
 
 OnEnd = Callable[[PackMember], None]
 """Called with each member when it has ended; its `code` and `message` are set."""
@@ -141,8 +143,9 @@ def _train_stacked(
         for member in members:
             member.begin()
         try:
-            loop.restore()
-            loop.train()
+            with recipe_errors():
+                loop.restore()
+                loop.train()
         except BaseException as error:
             for member in loop.members:
                 member.end(FAILED, str(error) or type(error).__name__, type(error).__name__)
@@ -160,7 +163,7 @@ def _train_separately(members: Sequence[PackMember], reason: str, stop: StopSign
         with member.run.writer("rank-0") as writer:
             writer.write("note", message=f"not packed: {reason}")
         member.code, member.message = _train_one(member)
-        if member.code == STOPPED and (member.lease is None or not member.lease.told):
+        if member.code == STOPPED and (member.lease is None or not member.lease.stop_reason):
             stop.request()  # the signal reached the training of this run, and is meant for all
         on_end(member)
 
@@ -172,8 +175,8 @@ def _train_one(member: PackMember) -> tuple[int, str]:
         member.end(FAILED, message, "ConfigError")
         return FAILED, message
     try:
-        resume = member.state is not None
-        run_rank(member.run, member.recipe, member.config, RankInfo(), resume=resume, lease=member.lease)
+        start = TrainingStart(member.recipe, member.config, resume=member.state is not None, lease=member.lease)
+        run_rank(member.run, start, RankInfo())
     except LeaseError as error:  # before StoppedError, its base class: the other runs continue
         return LOST, str(error)
     except StoppedError as error:

@@ -14,10 +14,10 @@ from typing import Any
 
 from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
-from clew.errors import RunError, StoppedError
-from clew.jobs.lease import Lease
+from clew.errors import LeaseError, RunError, StoppedError
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
@@ -26,6 +26,8 @@ from clew.training.device import find_device
 from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
+from clew.training.training_start import TrainingStart
+from clew.training.validation import build_model
 
 _CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
 """Members of a pack."""
@@ -45,19 +47,19 @@ def replica_folder(run: Run, number: int) -> Path:
     return run.replicas_folder / f"replica-{number:03d}"
 
 
-def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease | None = None) -> None:
+def train_replicas(run: Run, start: TrainingStart) -> None:
     """Train the replicas that have not ended yet, and record the mean and the spread of every metric.
 
     Args:
         run: The folder of the ensemble.
-        recipe: The recipe to train.
-        config: The settings; `config.replicas` is the number of replicas.
-        lease: Not used: the processes of an ensemble watch for signals only.
+        start: The recipe, the settings and the lease. All processes renew the lease, and stop if it asks for that.
 
     Raises:
         StoppedError: The training was stopped; `clew train --resume` continues it.
+        LeaseError: The ensemble was assigned to another process.
         RunError: No replica could be trained.
     """
+    recipe, config = start.recipe, start.config
     assert config.replicas is not None
     device = find_device(0, config.device)
     processes = min(allowed_cores(), config.replicas) if device.type == "cpu" else 1
@@ -69,12 +71,14 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         writer.write("start", schema=SCHEMA, **process)
         try:
             _write_plan(recipe, config, writer, str(device))
-            with _record_progress(run, writer):
+            with recipe_errors(), _record_progress(run, writer):
                 if processes == 1:
-                    _train_share(run, recipe, config, 0, 1)
+                    _train_share(run, start, 0, 1)
                 else:
-                    run_local(_train_share, (run, recipe, config), processes, preload=_PRELOAD)
+                    run_local(_train_share, (run, start), processes, preload=_PRELOAD)
             message = _write_summary(run, config, writer)
+        except LeaseError:
+            raise  # the records belong to another process now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             reason = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
@@ -86,7 +90,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
 def _write_plan(recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
-    parameters = sum(parameter.numel() for parameter in recipe.model().parameters())
+    parameters = sum(parameter.numel() for parameter in build_model(recipe).parameters())
     writer.write(
         "plan",
         epochs=config.epochs,
@@ -105,8 +109,9 @@ def _steps_per_replica(config: TrainConfig, dataset: Dataset) -> int:
     return min(steps, config.steps or steps)
 
 
-def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
+def _train_share(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
     """Train the share of one process, pack by pack."""
+    config = start.config
     assert config.replicas is not None
     size = _CPU_PACK_SIZE if find_device(0, config.device).type == "cpu" else _DEVICE_PACK_SIZE
     threads = config.threads or max(1, allowed_cores() // ranks)
@@ -117,31 +122,34 @@ def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks
         if member.code in (STOPPED, LOST):
             stopped.append(member)
 
-    with StopSignal(None) as stop:
+    with StopSignal(None, start.lease) as stop:
         for first in range(0, len(numbers), size):
-            replicas = [_load_replica(run, recipe, config, number) for number in numbers[first : first + size]]
+            replicas = [_load_replica(run, start, number) for number in numbers[first : first + size]]
             members = [member for member in replicas if member is not None]
             if stop.requested or stopped:
                 break
             if members:
                 pack.train_pack(members, on_end, threads=threads)
+    if any(member.code == LOST for member in stopped):
+        raise LeaseError(f"{run.path} was assigned to another process")
     if stop.requested or stopped:
         reason = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
         raise StoppedError(f"{reason}; resume with: clew train --resume {run.path}")
 
 
-def _load_replica(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> PackMember | None:
+def _load_replica(run: Run, start: TrainingStart, number: int) -> PackMember | None:
     """Return a replica, or None if it has ended. One that was started but has no checkpoint starts again."""
-    path, member_config = replica_folder(run, number), replica_config(config, number)
+    recipe, lease = start.recipe, start.lease
+    path, member_config = replica_folder(run, number), replica_config(start.config, number)
     if (path / "config.yaml").exists():
         replica = Run.open(path)
         if replica.state in ("finished", "failed"):
             return None
         if replica.states():
-            return pack.load_member(replica, recipe, member_config)
+            return pack.load_member(replica, recipe, member_config, lease)
     if path.exists():
         shutil.rmtree(path)
-    return pack.load_member(pack.create_run(path, recipe, member_config), recipe, member_config)
+    return pack.load_member(pack.create_run(path, recipe, member_config), recipe, member_config, lease)
 
 
 def _record_progress(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:

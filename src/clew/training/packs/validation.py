@@ -61,7 +61,7 @@ def evaluate_pack(
             for evaluated in _evaluate_samples(engine, samples, device, on_batch):
                 for row, recipe in enumerate(recipes):
                     outputs = {name: array[row] for name, array in evaluated.outputs.items()}
-                    parts[row].append(_member_metrics(recipe, evaluated.samples, outputs))
+                    parts[row].append(validation.recipe_metrics(recipe, evaluated.samples, outputs))
                     loss = Mean(float(evaluated.totals[row]), float(evaluated.weights[row]))
                     parts[row].append({"loss": loss})
     finally:
@@ -71,10 +71,6 @@ def evaluate_pack(
 
 def _loss_first(values: dict[str, Metric]) -> dict[str, Metric]:
     return {"loss": values["loss"], **values}
-
-
-def _member_metrics(recipe: Recipe, samples: Table, outputs: Arrays) -> dict[str, Metric]:
-    return dict(recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs)))
 
 
 def _evaluate_samples(

@@ -1,4 +1,4 @@
-"""A recipe whose transforms come from its settings, and whose prepare cannot do without events."""
+"""A recipe whose transforms come from its settings. Its `prepare` needs at least one event."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A recipe that takes its time, writes down what it does, and can be told to kill its worker."""
+"""A slow recipe that logs its calls, and that kills its worker if the settings say so."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ class Slow(Recipe):
         seconds: float = 0.02
         log: str = ""
         deadly: int = -1
-        """The event that kills whoever prepares it."""
+        """The event that kills the process that prepares it."""
         scale: float = 1.0
 
     def read(self, path: str) -> Any:

@@ -1,19 +1,13 @@
-"""The contract a researcher fills in, and how a recipe is found."""
+"""The contract of a recipe: what a researcher writes for one physics task."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from clew.core import entry_points
 from clew.core.config import Section, to_data
-from clew.errors import ClewError, RecipeError, nearest
+from clew.errors import RecipeError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,9 +19,6 @@ if TYPE_CHECKING:
     from clew.data.transforms import Transform
     from clew.figure import Figure
     from clew.metrics import Metric
-
-ENTRY_POINTS = "clew.recipes"
-TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
 
 class Loss(NamedTuple):
@@ -82,7 +73,7 @@ class Recipe:
     """Smallest batch size for evaluation and prediction. Choose a smaller one if a single sample is large."""
 
     location: ClassVar[str] = ""
-    """Name or file by which `find` found the class. Set by clew."""
+    """Name or file of the class, from which `clew.recipe.find` loads it. Set by clew."""
 
     def __init__(self, config: Section | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
@@ -90,7 +81,9 @@ class Recipe:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as location and settings, so that a recipe from a file can be loaded in another process."""
         if vars(type(self)).get("location"):
-            return _rebuild, (self.location, to_data(self.config))
+            from clew.recipe.lookup import rebuild  # which imports this module
+
+            return rebuild, (self.location, to_data(self.config))
         return type(self), (self.config,)
 
     def read(self, path: str) -> Iterable[Table]:
@@ -261,154 +254,3 @@ class Recipe:
     def benchmark_facts(self, dataset: Dataset) -> Mapping[str, float]:
         """Return numbers about a dataset that the report of a benchmark shows. The default returns none."""
         return {}
-
-
-def find(name: str, *, base: Path | None = None) -> type[Recipe]:
-    """The recipe class called `name`: shipped, from an entry point, or in a Python file.
-
-    `base` is the folder that relative files are looked up from (default: the current one).
-
-    Raises:
-        RecipeError: there is none, or its code does not load.
-    """
-    if name.endswith(".py") or "/" in name:
-        return _from_file((base or Path.cwd()) / Path(name).expanduser())
-    table = shipped()
-    if name not in table:
-        table = available()
-    if re.fullmatch(r"[\w.]+:[\w.]+", name):
-        table[name] = name
-    if name not in table:
-        raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
-    module, _, attribute = table[name].partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(f"recipe '{name}' ({table[name]}) does not load: {error}") from error
-    return _checked(found, table[name], name)
-
-
-def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
-    """A recipe from what a user may hand over: its name or file, its class, or the thing itself."""
-    if isinstance(recipe, str):
-        return find(recipe)()
-    made = recipe() if isinstance(recipe, type) else recipe
-    kind = type(made)
-    if "location" not in vars(kind):
-        kind.location = _location(kind)
-    return made
-
-
-def _location(kind: type[Recipe]) -> str:
-    """Where a class that was imported, not found, can be found: a shipped name, or `module:Class`; '' for nowhere."""
-    for name, place in shipped().items():
-        module, _, attribute = place.partition(":")
-        if kind is getattr(sys.modules.get(module), attribute, None):
-            return name
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if kind.__module__ == "__main__" and script and Path(script).is_file():
-        return str(Path(script).resolve())
-    if kind.__module__ == "__main__" or kind is not getattr(sys.modules.get(kind.__module__), kind.__qualname__, None):
-        return ""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
-    found = find(location)
-    return found(found.Config.model_validate(config))
-
-
-def shipped() -> dict[str, str]:
-    """The recipes that come with clew: the `module:Class` of each name."""
-    return entry_points.shipped_entry_points(ENTRY_POINTS)
-
-
-def available() -> dict[str, str]:
-    """All installed recipes, those of other packages included: the `module:Class` of each name."""
-    return entry_points.installed_entry_points(ENTRY_POINTS)
-
-
-def load_code(place: str) -> Any:
-    """What `file.py:name` or `module:name` stands for.
-
-    Raises:
-        RecipeError: there is no such thing, or its code does not load.
-    """
-    where, _, name = place.rpartition(":")
-    if not where or not name:
-        raise RecipeError(f"'{place}' is no place of code; write file.py:name or module:name")
-    if where.endswith(".py"):
-        if not Path(where).is_file():
-            raise RecipeError(f"no file {where}")
-        module = _loaded(Path(where).resolve())
-    else:
-        try:
-            module = importlib.import_module(where)
-        except ImportError as error:
-            raise RecipeError(f"'{place}' does not load: {error}") from error
-    if not hasattr(module, name):
-        raise RecipeError(f"{where} has no '{name}'{nearest(name, vars(module))}")
-    return getattr(module, name)
-
-
-def _loaded(path: Path) -> Any:
-    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    return sys.modules.get(name) or _execute(path, name)
-
-
-def _from_file(path: Path) -> type[Recipe]:
-    if not path.is_file():
-        raise RecipeError(f"no recipe file {path}")
-    path = path.resolve()
-    module = _loaded(path)
-    name = module.__name__
-    classes = {
-        item
-        for item in vars(module).values()
-        if isinstance(item, type) and issubclass(item, Recipe) and item.__module__ == name
-    }
-    if len(classes) != 1:
-        names = ", ".join(sorted(item.__name__ for item in classes)) or "none"
-        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {names}")
-    return _checked(classes.pop(), str(path), str(path))
-
-
-def _execute(path: Path, name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # its network lies beside it, as for a script
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        if isinstance(error, ClewError):
-            raise
-        where = _place_of(error, path)
-        raise RecipeError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
-    return module
-
-
-def _place_of(error: BaseException, path: Path) -> str:
-    """File and line: of the recipe, or of the module it imports where the syntax is wrong there."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename or path}:{error.lineno}"
-    frame, place = error.__traceback__, str(path)
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename == str(path):
-            place = f"{path}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return place
-
-
-def _checked(found: Any, where: str, location: str) -> type[Recipe]:
-    if not (isinstance(found, type) and issubclass(found, Recipe)):
-        raise RecipeError(f"{where} is not a subclass of clew.Recipe")
-    for required in ("prepare", "model"):
-        if getattr(found, required) is getattr(Recipe, required):
-            raise RecipeError(f"{where}: recipe {found.__name__} must define {required}()")
-    found.location = location
-    return found

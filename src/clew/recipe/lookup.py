@@ -1,0 +1,180 @@
+"""Finding recipes: by name, by file, or from entry points of installed packages."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from clew.core import entry_points
+from clew.errors import ClewError, RecipeError, nearest
+from clew.recipe.contract import Recipe
+
+ENTRY_POINTS = "clew.recipes"
+TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
+
+
+def find(name: str, *, base: Path | None = None) -> type[Recipe]:
+    """Find a recipe class by its name or file.
+
+    Args:
+        name: The name of a shipped or installed recipe, a Python file, or `module:Class`.
+        base: The folder to which relative files belong. Default: the current folder.
+
+    Returns:
+        The class, with its `location` set.
+
+    Raises:
+        RecipeError: There is no such recipe, or its code does not load.
+
+    Example:
+        >>> from clew.recipe import find
+        >>> find("tracking").location
+        'tracking'
+    """
+    if name.endswith(".py") or "/" in name:
+        return _find_in_file((base or Path.cwd()) / Path(name).expanduser())
+    table = shipped()
+    if name not in table:
+        table = available()
+    if re.fullmatch(r"[\w.]+:[\w.]+", name):
+        table[name] = name
+    if name not in table:
+        raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
+    module, _, attribute = table[name].partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(f"recipe '{name}' ({table[name]}) does not load: {error}") from error
+    return _check_class(kind, table[name], name)
+
+
+def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
+    """Return a recipe object for a name or file, a class, or an object."""
+    if isinstance(recipe, str):
+        return find(recipe)()
+    instance = recipe() if isinstance(recipe, type) else recipe
+    kind = type(instance)
+    if "location" not in vars(kind):
+        kind.location = _location(kind)
+    return instance
+
+
+def _location(kind: type[Recipe]) -> str:
+    """The location of an imported class: a shipped name, a script or `module:Class`; '' if it cannot be loaded."""
+    for name, target in shipped().items():
+        module, _, attribute = target.partition(":")
+        if kind is getattr(sys.modules.get(module), attribute, None):
+            return name
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if kind.__module__ == "__main__" and script and Path(script).is_file():
+        return str(Path(script).resolve())
+    if kind.__module__ == "__main__" or kind is not getattr(sys.modules.get(kind.__module__), kind.__qualname__, None):
+        return ""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def rebuild(location: str, config: dict[str, Any]) -> Recipe:
+    """A recipe from its location and its settings: what a pickled recipe is loaded with."""
+    kind = find(location)
+    return kind(kind.Config.model_validate(config))
+
+
+def shipped() -> dict[str, str]:
+    """The recipes of clew: `module:Class` by name."""
+    return entry_points.shipped_entry_points(ENTRY_POINTS)
+
+
+def available() -> dict[str, str]:
+    """All installed recipes, with those of other packages: `module:Class` by name."""
+    return entry_points.installed_entry_points(ENTRY_POINTS)
+
+
+def load_code(reference: str) -> Any:
+    """Load the object that `file.py:name` or `module:name` refers to.
+
+    Raises:
+        RecipeError: There is no such object, or its code does not load.
+    """
+    where, _, name = reference.rpartition(":")
+    if not where or not name:
+        raise RecipeError(f"'{reference}' does not name code; write file.py:name or module:name")
+    if where.endswith(".py"):
+        if not Path(where).is_file():
+            raise RecipeError(f"no file {where}")
+        module = _load_file(Path(where).resolve())
+    else:
+        try:
+            module = importlib.import_module(where)
+        except ImportError as error:
+            raise RecipeError(f"'{reference}' does not load: {error}") from error
+    if not hasattr(module, name):
+        raise RecipeError(f"{where} has no '{name}'{nearest(name, vars(module))}")
+    return getattr(module, name)
+
+
+def _load_file(path: Path) -> Any:
+    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    return sys.modules.get(name) or _execute(path, name)
+
+
+def _find_in_file(path: Path) -> type[Recipe]:
+    if not path.is_file():
+        raise RecipeError(f"no recipe file {path}")
+    path = path.resolve()
+    module = _load_file(path)
+    name = module.__name__
+    classes = {
+        item
+        for item in vars(module).values()
+        if isinstance(item, type) and issubclass(item, Recipe) and item.__module__ == name
+    }
+    if len(classes) != 1:
+        names = ", ".join(sorted(item.__name__ for item in classes)) or "none"
+        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {names}")
+    return _check_class(classes.pop(), str(path), str(path))
+
+
+def _execute(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # it may import files of its folder, as a script may
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, ClewError):
+            raise
+        where = _error_location(error, path)
+        raise RecipeError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
+    return module
+
+
+def _error_location(error: BaseException, path: Path) -> str:
+    """File and line of the error in the recipe, or of a syntax error in a module that it imports."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or path}:{error.lineno}"
+    frame, location = error.__traceback__, str(path)
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(path):
+            location = f"{path}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return location
+
+
+def _check_class(kind: Any, where: str, location: str) -> type[Recipe]:
+    if not (isinstance(kind, type) and issubclass(kind, Recipe)):
+        raise RecipeError(f"{where} is not a subclass of clew.Recipe")
+    for required in ("prepare", "model"):
+        if getattr(kind, required) is getattr(Recipe, required):
+            raise RecipeError(f"{where}: recipe {kind.__name__} must define {required}()")
+    kind.location = location
+    return kind

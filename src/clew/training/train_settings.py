@@ -1,0 +1,94 @@
+"""The keyword arguments of `clew.train`, as a type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from clew.core.config import Section, to_data
+
+_Section: TypeAlias = Section | Mapping[str, Any]
+
+
+class ModelSettings(TypedDict, total=False):
+    """Arguments for a plain model and plain data: see `clew.models.columns.ColumnsConfig`."""
+
+    features: str | Sequence[str] | None
+    labels: str | Sequence[str] | None
+    weight: str | None
+    select: str | None
+    scale: str | None
+    loss: Any
+    """A name, or a function of outputs and labels."""
+    arguments: Mapping[str, Any]
+    """Arguments of the function that makes the model."""
+    outputs: Any
+    penalties: Any
+
+
+class TrainSettings(ModelSettings, total=False):
+    """Settings of a training. Each one replaces the value in `config`; None leaves it as it is.
+
+    All names except `lr` are those of `clew.training.config.TrainConfig`, which describes them.
+    """
+
+    epochs: int | None
+    """Number of passes over the training data."""
+    batch_size: int | Literal["auto", "largest"] | None
+    """Samples per step, over all workers together; "auto" measures the fastest size."""
+    lr: float | None
+    """Learning rate of the optimiser (`optimizer.lr`)."""
+    workers: int | None
+    """Number of training processes. Under torchrun, mpiexec or srun their number is used."""
+    strategy: str | None
+    """How workers combine their updates: allreduce, sharded, pipeline, downpour, easgd, gem, diloco or backup."""
+    device: str | None
+    """Where to compute: "cpu", "cuda", "cuda:1", "mps". Default: the accelerator of this machine, or the CPU."""
+    precision: Literal["float32", "bf16", "fp16"] | None
+    """Number format of the forward pass."""
+    seed: int | None
+    """Seed of the initial weights and of the order of the samples."""
+    steps: int | None
+    minutes: float | None
+    accumulate: int
+    replicas: int | None
+    asynchronous: _Section
+    buffers: Literal["average", "synchronize"]
+    compress: Literal["none", "bf16", "fp16"]
+    microbatches: int
+    optimizer: _Section
+    schedule: _Section
+    clip: float | None
+    ema: float | None
+    compile: bool
+    record: bool
+    deterministic: bool
+    loading: _Section
+    order: int | None
+    best: _Section
+    early_stopping: _Section | None
+    target: _Section | None
+    threads: int | None
+    validation: Literal["shared", "background", "thread"]
+    trace: bool
+    monitor_seconds: float | None
+    writers: Sequence[str]
+    checkpoint_minutes: float
+    keep_checkpoints: int
+    time_limit_minutes: float | None
+    store: _Section | None
+    log_every: int | None
+
+
+COMMON = ("epochs", "batch_size", "workers", "strategy", "device", "precision", "seed")
+"""Settings for which None means: as in `config`."""
+
+
+def with_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without values that are None by default, and with `lr` as part of `optimizer`."""
+    chosen = {name: value for name, value in settings.items() if value is not None or name not in COMMON}
+    lr = chosen.pop("lr", None)
+    if lr is not None:
+        optimizer = chosen.get("optimizer", {})
+        chosen["optimizer"] = {**(to_data(optimizer) if isinstance(optimizer, Section) else optimizer), "lr": lr}
+    return chosen
