@@ -171,17 +171,17 @@ def with_clew(task: Task, folder: Path, turn: Turn, **settings: Any) -> None:
     clew.train(task.recipe, task.dataset, output=folder, **options)
 
 
-def ratio(task: Task, times: Times, who: str, other: str) -> float:
+def ratio(task: Task, times: Times, contestant: str, other: str) -> float:
     """The speed of `other` divided by that of `who`."""
     if task.alike:
-        return quartile(times[who]) / quartile(times[other])
-    return float(np.median(np.divide(times[who], times[other])))
+        return quartile(times[contestant]) / quartile(times[other])
+    return float(np.median(np.divide(times[contestant], times[other])))
 
 
 def against(sheet: Sheet, title: str, task: Task, times: Times, rival: str) -> None:
     """The speed of clew divided by that of a rival, which also ran against itself."""
-    for who, blocks in times.items():
-        sheet.state(f"{title}: {who}", task.steps * task.size / quartile(blocks), "samples/s")
+    for contestant, blocks in times.items():
+        sheet.state(f"{title}: {contestant}", task.steps * task.size / quartile(blocks), "samples/s")
     again = f"{rival} again"
     sheet.state(f"{title}: control, {rival} against itself", ratio(task, times, rival, again), "times")
     speed = (ratio(task, times, rival, "clew") + ratio(task, times, again, "clew")) / 2

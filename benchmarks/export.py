@@ -161,8 +161,10 @@ def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(THREADS)  # training has set its own
     calls, events, far = contestants(run, make_model, folder)
     times = blocks(calls, rounds)
-    size = {who: min(SIZES, key=lambda size: times[f"{who} {size}"]) for who in ("torch", "onnx")}
-    results = {who: times[f"{who} {size[who]}"] for who in size} | {"again": times[f"again {size['torch']}"]}
+    size = {contestant: min(SIZES, key=lambda size: times[f"{contestant} {size}"]) for contestant in ("torch", "onnx")}
+    results = {contestant: times[f"{contestant} {size[contestant]}"] for contestant in size} | {
+        "again": times[f"again {size['torch']}"]
+    }
     value, control = results["torch"] / results["onnx"], results["torch"] / results["again"]
     name, ok, load = f"{title}: ONNX against torch", value >= BAR, os.getloadavg()[0]
     print(f"{name:58} {value:8.2f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")

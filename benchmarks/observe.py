@@ -59,8 +59,8 @@ def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
     val, share = 0.3, 0.0
     for attempt in range(3):
         data = split(folder, source, val, f"set-{attempt}")
-        full, judged = seconds(train(data, folder / f"try-{attempt}", 2, "shared"))
-        share = judged / full
+        full, validation = seconds(train(data, folder / f"try-{attempt}", 2, "shared"))
+        share = validation / full
         if abs(share - SHARE) < 0.02:
             break
         cost = (share / (1 - share)) / (val / (1 - val))  # of evaluating one event, in units of training one

@@ -109,7 +109,7 @@ def _start(config: WorkloadConfig, seed: int) -> str:
     return digest.hexdigest()
 
 
-def made(arguments: argparse.Namespace, folder: Path) -> EventData:
+def make_events(arguments: argparse.Namespace, folder: Path) -> EventData:
     """The events, by the seed."""
     workload = config(arguments, SIDES[0])
     recipe = settings.load_settings(workload.recipe, workload.recipe_settings).recipe
@@ -131,7 +131,7 @@ def save(arguments: argparse.Namespace, folder: Path) -> None:
     """Train the missing seeds on processors."""
     saved: Path = arguments.save
     if not (saved / "facts.json").exists():
-        event_data = made(arguments, folder)
+        event_data = make_events(arguments, folder)
         shutil.copytree(event_data.dataset.path, saved / "dataset")
         (saved / "facts.json").write_text(
             json.dumps({"asked": _request(arguments), "data": event_data.checksum}) + "\n"
@@ -159,7 +159,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     if not torch.accelerator.is_available() and not arguments.here:
         print("skipped: torch finds no accelerator here")
         return {}
-    saved, fresh = arguments.against, made(arguments, folder)
+    saved, fresh = arguments.against, make_events(arguments, folder)
     sides = benches(arguments, folder, _carried(arguments, saved) if saved else fresh)
     seeds = range(arguments.seeds)
     second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]

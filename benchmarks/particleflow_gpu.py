@@ -256,9 +256,9 @@ def _outputs_and_gradients(
     training = Training(kind, settings, data.device, compiled=False)
     x, y = kind.batches[0]
     there = x[..., 0] != 0
-    made = kind.outputs(training.network, x, orders)
-    (element_losses(made, y, ParticleFlowLossConfig(), training.weight) * there).sum().backward()  # type: ignore[no-untyped-call]
-    outputs = torch.cat([made[name][there].float().flatten() for name in ("class", "charge", "momentum")])
+    predictions = kind.outputs(training.network, x, orders)
+    (element_losses(predictions, y, ParticleFlowLossConfig(), training.weight) * there).sum().backward()  # type: ignore[no-untyped-call]
+    outputs = torch.cat([predictions[name][there].float().flatten() for name in ("class", "charge", "momentum")])
     gradients = [p.grad.float().flatten() for p in training.network.parameters() if p.grad is not None]
     return outputs.detach(), torch.cat(gradients)
 

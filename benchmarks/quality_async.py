@@ -114,11 +114,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
             futures = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
         results = {name: each.result() for name, each in futures.items()}
         everything |= {f"{task}, {name}": each for name, each in results.items()}
-        judge(sheet, task, results.pop("alone"), results)
+        compare(sheet, task, results.pop("alone"), results)
     return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
 
 
-def judge(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str, list[list[float]]]) -> None:
+def compare(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str, list[list[float]]]) -> None:
     sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
     goals = [reached(each) - NEAR for each in alone]
     goal_epochs = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]

@@ -114,7 +114,7 @@ def settings(trial: Trial, sizes: Sizes, device: str) -> list[str]:
     return [*more, "train.precision=bf16"] if device == "cuda" else more
 
 
-def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
+def make_events(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
     """Files of events; those of the test split have another seed."""
     for name, count, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
@@ -131,7 +131,7 @@ def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
     """The dataset at a resolution. A run is validated on the test events; nothing depends on it."""
     place = folder / f"data-{shrink}"
     if not (place / "manifest.json").exists():
-        train, test = made(folder, sizes, clock)
+        train, test = make_events(folder, sizes, clock)
         start = time.monotonic()
         loaded = load_settings("lartpc", shape(sizes, shrink))
         inputs: Any = {"train": [train], "val": [test]}
@@ -159,7 +159,7 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
     return Run.open(place)
 
 
-def judged(run: Run, trial: Trial) -> dict[str, Any]:
+def figures_of(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
     evaluation = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
     confusion, energy = evaluation.metrics["confusion"], evaluation.metrics["accuracy_energy"]
@@ -249,7 +249,7 @@ def measure(arguments: argparse.Namespace, sizes: Sizes, device: str) -> None:
         if not result_file.exists():
             run = trained(folder, trial, sizes, device, clock)
             clock.ask(5)
-            result_file.write_text(json.dumps(judged(run, trial)))
+            result_file.write_text(json.dumps(figures_of(run, trial)))
             show(json.loads(result_file.read_text()))
         results.append(json.loads(result_file.read_text()))
         written(arguments.out, results, conditions)

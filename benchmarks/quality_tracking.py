@@ -87,7 +87,7 @@ def train(name: str, folder: Path, seed: int, settings: list[str], *, events: in
     return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
-def judged(title: str, run: Run) -> Figures:
+def evaluated(title: str, run: Run) -> Figures:
     """Return the results on the unseen split and on the public sample."""
     results = {(title, "unseen"): figures(clew.evaluate(run))}
     if BES3.is_file():
@@ -102,17 +102,17 @@ def figures(result: Any) -> dict[str, float]:
 
 def graphnet(seed: int, folder: Path) -> Figures:
     run = train("tracking", folder, seed, ["train.epochs=20"], events=3000)
-    results = judged("GraphNet", run)
+    results = evaluated("GraphNet", run)
     results["GraphNet, edges above 0.5 joined", "unseen"] = figures(clew.evaluate(run, recipe=PlainCut, name="plain"))
     return results
 
 
 def tracknet(seed: int, folder: Path) -> Figures:
-    return judged("TrackNETv2", train("tracknet", folder, seed, [], events=4000))
+    return evaluated("TrackNETv2", train("tracknet", folder, seed, [], events=4000))
 
 
 def hitgraph(seed: int, folder: Path) -> Figures:
-    return judged("hit graph", train("hitgraph", folder, seed, [], events=3000))
+    return evaluated("hit graph", train("hitgraph", folder, seed, [], events=3000))
 
 
 def trackml_graphs(seed: int, folder: Path) -> Figures:

@@ -100,14 +100,14 @@ class Pulse(threading.Thread):
 def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     """Let all processes report; return their joined results."""
     folder.mkdir(parents=True)
-    known = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
+    server_environment = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
     begin, each = time.time() + 4, RUNS // PROCESSES
     command = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *command],
-            env={**os.environ, **known},
+            env={**os.environ, **server_environment},
             cwd=root,
         )
         for number in range(PROCESSES)
@@ -154,7 +154,7 @@ def lost(live: Live, folder: Path, written: int) -> int:
 
 def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: int) -> None:
     """The load, several times on fresh databases."""
-    inside, client_times, overview_times, gone, busy, still = [], [], [], 0, [], 0.0
+    inside, client_times, overview_times, missing_points, busy, still = [], [], [], 0, [], 0.0
     for number in range(repeats):
         here = folder / f"{kind}-{number}"
         here.mkdir()
@@ -170,12 +170,12 @@ def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: in
                 thread.over.set()
                 thread.join()
             still = max(still, pulse.longest)
-            gone += lost(live, here / "runs", results["written"])
+            missing_points += lost(live, here / "runs", results["written"])
             inside.append(float(np.percentile(results["inside"], 99)))
             client_times.append(float(np.percentile(results["seen"], 99)))
             overview_times.append(float(np.percentile(asking.times, 99)))
             busy.append((after.user + after.system - before.user - before.system) / seconds)
-    sheet.bar(f"{kind}: points lost or doubled", gone, 0, "points", lower=True)
+    sheet.bar(f"{kind}: points lost or doubled", missing_points, 0, "points", lower=True)
     sheet.bar(f"{kind}: p99 inside the server", 1000 * median(inside), 50, "ms", lower=True)
     sheet.bar(f"{kind}: p99 seen by clients", 1000 * median(client_times), 500, "ms", lower=True)
     sheet.bar(f"{kind}: overview, p99", 1000 * median(overview_times), 300, "ms", lower=True)
@@ -208,8 +208,8 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
         finally:
             finished.set()
             killer.join()
-        gone = lost(live, here / "runs", results["written"])
-    sheet.bar(f"{kind}: lost or doubled after {kills} kills", gone, 0, "points", lower=True)
+        missing_points = lost(live, here / "runs", results["written"])
+    sheet.bar(f"{kind}: lost or doubled after {kills} kills", missing_points, 0, "points", lower=True)
     sheet.state(f"{kind}: pushes that failed meanwhile", results["failed"], "pushes")
 
 

@@ -19,6 +19,6 @@ def machine_code(signatures: KernelSignatures) -> dict[str, int]:
         names = list(kernel.arg_names)
         kinds = {name: "constexpr" if name in constants else types[place] for place, name in enumerate(names)}
         source = triton.compiler.ASTSource(kernel, kinds, {(names.index(n),): v for n, v in constants.items()})
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-        sizes[kernel.__name__] = len(made.asm["cubin"])
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        sizes[kernel.__name__] = len(compiled.asm["cubin"])
     return sizes

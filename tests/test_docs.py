@@ -45,9 +45,9 @@ def _check_command(command: Any, words: list[str], line: str) -> None:
     while hasattr(command, "commands"):
         assert words[0] in command.commands, line
         command, words = command.commands[words[0]], words[1:]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
-        assert not word.startswith("--") or word.partition("=")[0] in known, f"{word} in {line}"
+        assert not word.startswith("--") or word.partition("=")[0] in options, f"{word} in {line}"
 
 
 def test_every_verb_is_in_the_readme() -> None:

@@ -64,20 +64,20 @@ def test_bandwidths_are_read_as_people_write_them() -> None:
 
 def test_every_host_has_its_own_name_and_knows_the_others(can_host: None) -> None:
     ask = "import socket; print(socket.gethostname(), socket.gethostbyname('host-0'))"
-    with hosts(2) as made:
-        output = made[1].start([sys.executable, "-c", ask], output=subprocess.PIPE).communicate(timeout=30)[0]
-        assert output.split() == ["host-1", made[0].address]
+    with hosts(2) as host_list:
+        output = host_list[1].start([sys.executable, "-c", ask], output=subprocess.PIPE).communicate(timeout=30)[0]
+        assert output.split() == ["host-1", host_list[0].address]
     assert os.uname().nodename != "host-1"
 
 
 def test_a_link_is_not_faster_than_its_bandwidth(can_host: None) -> None:
-    with hosts(2, "20Mbit") as made:
-        assert measure_bandwidth(made[0], made[1], seconds=0.5) < 25e6
+    with hosts(2, "20Mbit") as host_list:
+        assert measure_bandwidth(host_list[0], host_list[1], seconds=0.5) < 25e6
 
 
 def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:
-    with contextlib.suppress(ZeroDivisionError), hosts(1) as made:
-        process = made[0].start(["sleep", "300"])
+    with contextlib.suppress(ZeroDivisionError), hosts(1) as host_list:
+        process = host_list[0].start(["sleep", "300"])
         assert namespaces()
         raise ZeroDivisionError
     assert process.wait(timeout=10) == -signal.SIGKILL

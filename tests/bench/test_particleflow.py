@@ -34,7 +34,7 @@ TOLERANCE = 0.01
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> EventData:
+def event_data(tmp_path_factory: pytest.TempPathFactory) -> EventData:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
         recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
@@ -44,15 +44,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> EventData:
         return first
 
 
-def train(made: EventData, output: Path, threads: int) -> Run:
+def train(event_data: EventData, output: Path, threads: int) -> Run:
     chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
-    return clew.train(chosen.recipe, made.dataset, config=chosen.train, output=output, **settings)
+    return clew.train(chosen.recipe, event_data.dataset, config=chosen.train, output=output, **settings)
 
 
-def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, tmp_path: Path) -> None:
-    one, again, two = (train(made, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
+def test_the_same_bits_twice_and_nearly_so_with_other_threads(event_data: EventData, tmp_path: Path) -> None:
+    one, again, two = (train(event_data, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
@@ -63,10 +63,10 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, t
     assert correct["mean_difference"] <= classes["differ"] < 0.05
 
 
-def test_padding_is_what_bins_have_left(made: EventData) -> None:
+def test_padding_is_what_bins_have_left(event_data: EventData) -> None:
     recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-    facts = recipe.benchmark_facts(made.dataset)
-    lengths = made.dataset.lengths("train", "elements")
+    facts = recipe.benchmark_facts(event_data.dataset)
+    lengths = event_data.dataset.lengths("train", "elements")
     places = sum(64 * -(-int(n) // 64) for n in lengths)
     assert facts["padding_share"] == pytest.approx(1 - lengths.sum() / places)
     assert facts["padding_share"] <= facts["padding_share_of_rectangles"] < 1

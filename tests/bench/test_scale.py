@@ -81,10 +81,10 @@ def test_a_prediction_finds_the_law_that_the_times_follow() -> None:
 
 def test_one_size_above_one_leaves_the_form_open_and_the_band_wide() -> None:
     pair = [trained(1, 1e-2), trained(2, 6e-3, 1e-3)]
-    known = forecast([*pair, trained(4, 4e-3, 1.5e-3)], [32], weak=False)
+    three_sizes = forecast([*pair, trained(4, 4e-3, 1.5e-3)], [32], weak=False)
     open_ = forecast(pair, [32], weak=False)
-    assert "not known" in open_.note and open_.form == "" and known.form
-    assert open_.high[0] - open_.low[0] > 3 * (known.high[0] - known.low[0])
+    assert "not known" in open_.note and open_.form == "" and three_sizes.form
+    assert open_.high[0] - open_.low[0] > 3 * (three_sizes.high[0] - three_sizes.low[0])
 
 
 def test_oversubscribed_sizes_predict_nothing() -> None:
@@ -93,21 +93,21 @@ def test_oversubscribed_sizes_predict_nothing() -> None:
 
 
 def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_path: Path) -> None:
-    made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3), trained(4, 6e-3, 2e-3, oversubscribed=True))
-    made.forecasts["allreduce"] = forecast(made.trainings, [8], weak=False)
-    text = page.write(made, tmp_path / "scale.html").read_text()
+    result = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3), trained(4, 6e-3, 2e-3, oversubscribed=True))
+    result.forecasts["allreduce"] = forecast(result.trainings, [8], weak=False)
+    text = page.write(result, tmp_path / "scale.html").read_text()
     assert "Oversubscribed at 4 workers" in text and "Prediction, not measured" in text
-    drawn = page.speedup(made)["data"]
+    drawn = page.speedup(result)["data"]
     line = next(trace for trace in drawn if trace["name"] == "allreduce, measured")
     assert line["marker"]["symbol"] == ["circle", "circle", "circle-open"]
     assert any("prediction (90% band)" in trace["name"] for trace in drawn)
-    assert [row["oversubscribed"] for row in made.rows()] == [False, False, True]
+    assert [row["oversubscribed"] for row in result.rows()] == [False, False, True]
 
 
 def test_a_study_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3))
-    made.save(tmp_path / "scale.json")
-    assert ScalingResult.load(tmp_path / "scale.json").rows() == made.rows()
+    result = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3))
+    result.save(tmp_path / "scale.json")
+    assert ScalingResult.load(tmp_path / "scale.json").rows() == result.rows()
     (tmp_path / "other.json").write_text('{"kind": "workload", "format": 1}')
     with pytest.raises(ConfigError, match="not a result of clew bench scale"):
         ScalingResult.load(tmp_path / "other.json")

@@ -51,9 +51,9 @@ def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> WorkloadRun:
 
 
 def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
-    made = result(attempt(), attempt(copy=1), copies=2, epochs=3)
-    assert made.speeds == [pytest.approx(10.0)]
-    document = summary(made, WorkloadConfig(**made.config))
+    workload = result(attempt(), attempt(copy=1), copies=2, epochs=3)
+    assert workload.speeds == [pytest.approx(10.0)]
+    document = summary(workload, WorkloadConfig(**workload.config))
     assert (
         document["report"]["wl-scores"] == {"training": 10.0}
         and document["report"]["wl-stats"]["training"]["count"] == 2
@@ -64,10 +64,10 @@ def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
 
 
 def test_a_result_that_is_not_complete_says_so() -> None:
-    made = result(attempt(), epochs=5)
-    assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "unfinished: 3 of 5 epochs"
-    made.status = "finished"  # fewer steps were requested
-    assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "ok"
+    workload = result(attempt(), epochs=5)
+    assert summary(workload, WorkloadConfig(**workload.config))["report"]["log"] == "unfinished: 3 of 5 epochs"
+    workload.status = "finished"  # fewer steps were requested
+    assert summary(workload, WorkloadConfig(**workload.config))["report"]["log"] == "ok"
 
 
 def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ with killed_with_parent([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r}
         job = psutil.Process(int(starter.stdout.readline()))
         time.sleep(0.5)
         starter.kill()
-    gone, _ = psutil.wait_procs([job], timeout=20)
-    assert gone == [job] or job.status() == psutil.STATUS_ZOMBIE
+    ended, _ = psutil.wait_procs([job], timeout=20)
+    assert ended == [job] or job.status() == psutil.STATUS_ZOMBIE
 
 
 def test_seeds_show_a_spread_and_a_target_its_time() -> None:
@@ -173,7 +173,7 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
 ) -> None:
     states: list[bool] = []
     recipe = package.recipe.resolve(SMALL)
-    made = make_event_data(recipe, EventRequest(40, 0), tmp_path)
+    event_data = make_event_data(recipe, EventRequest(40, 0), tmp_path)
     model = type(recipe).model
 
     def watched(self: Any) -> Any:
@@ -182,7 +182,9 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
 
     monkeypatch.setattr(type(recipe), "model", watched)
     for deterministic in (True, False):
-        package.train(recipe, made.dataset, epochs=1, deterministic=deterministic, output=tmp_path / str(deterministic))
+        package.train(
+            recipe, event_data.dataset, epochs=1, deterministic=deterministic, output=tmp_path / str(deterministic)
+        )
     assert states == [True, False] and not torch.are_deterministic_algorithms_enabled()
 
 

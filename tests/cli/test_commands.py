@@ -48,7 +48,7 @@ def test_the_installed_script_prints_the_version() -> None:
 
 
 @pytest.fixture(scope="module")
-def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which commands prepared a small dataset, and trained and evaluated a run."""
     folder = tmp_path_factory.mktemp("journey")
     small = ("--set", "model.hidden=8", "--set", "train.batch_size=64")
@@ -62,10 +62,10 @@ def made(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def journey(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """That folder as the working folder of commands."""
-    monkeypatch.chdir(made)
-    return made
+    monkeypatch.chdir(working_folder)
+    return working_folder
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -302,8 +302,8 @@ def test_preparing_loads_no_torch_in_any_process(tmp_path: Path, events: Path, w
     code = """
         import os, sys, clew
         recipe, events, output, workers = sys.argv[1:]
-        made = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
-        tables = [made.read(split, columns=["process", "torch"]) for split in made.splits]
+        prepared = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
+        tables = [prepared.read(split, columns=["process", "torch"]) for split in prepared.splits]
         print(any(table["torch"].any() for table in tables), "torch" in sys.modules)
         print(any((table["process"] == os.getpid()).any() for table in tables))
     """

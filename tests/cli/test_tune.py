@@ -21,7 +21,6 @@ tune:
     train.optimizer.lr: {log: [1e-3, 1e-1]}
     model.hidden: {choice: [4, 8]}
   objective: val/efficiency
-  direction: maximize
   trials: 3
   parallel: 1
 """
@@ -50,6 +49,8 @@ def test_a_study_from_the_first_trial_to_the_winning_settings(folder: Path) -> N
         "efficiency",
         "maximize",
     )
+    values = [trial["values"][0] for trial in json.loads(done("tune", "show", "s", "--json"))]
+    assert best["values"]["val/efficiency"] == max(values), "an efficiency is maximised without a word about it"
     shown = done("tune", "show", "s").splitlines()
     assert shown[2].split()[:3] == ["trial", "state", "val/efficiency"]
     assert int(shown[3].split()[0]) == best["trial"]
@@ -115,3 +116,18 @@ def test_the_document_with_a_study_goes_back_in(folder: Path) -> None:
     assert settings.load_settings("again.yaml").tune == settings.load_settings("my.yaml").tune
     assert yaml.safe_load(done("config", "show", "my.yaml"))["tune"]["trials"] == 3
     assert "tune" not in yaml.safe_load(done("config", "show", "tracking"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("tune.direction=maximize", "direction: maximize contradicts 'val/loss', which is better when it is smaller"),
+        ("tune={objective: val/efficiency, direction: minimize}", "contradicts 'val/efficiency'"),
+        ("tune.objective=val/significance", "'val/significance' needs a direction: minimize or maximize"),
+        ("train.best={metric: loss, direction: maximize}", "direction: maximize contradicts 'loss'"),
+    ],
+)
+def test_a_direction_that_contradicts_the_metric_is_refused(folder: Path, wanted: str, message: str) -> None:
+    (folder / "plain.yaml").write_text("recipe: tracking\ntune: {space: {train.optimizer.lr: {log: [1e-3, 1e-1]}}}\n")
+    outcome = clew("tune", "run", "plain.yaml", "--set", wanted)
+    assert outcome.code == 2 and message in outcome.err

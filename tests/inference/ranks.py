@@ -12,6 +12,6 @@ from clew.jobs.rank_info import current_rank
 if __name__ == "__main__":
     run, folder = sys.argv[1], Path(sys.argv[2])
     path = clew.predict(run, output=folder / "out.h5", batch_size=16)
-    judged = clew.evaluate(run, batch_size=16, name="launched")
-    values = {name: each.value for name, each in judged.metrics.items()}
-    (folder / f"{current_rank().rank}.json").write_text(json.dumps([str(path), judged.events, values]))
+    evaluation = clew.evaluate(run, batch_size=16, name="launched")
+    values = {name: each.value for name, each in evaluation.metrics.items()}
+    (folder / f"{current_rank().rank}.json").write_text(json.dumps([str(path), evaluation.events, values]))

@@ -83,13 +83,13 @@ def whole(raw: Path) -> Run:
 
 def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path) -> list[Any]:
     """The result of each rank; ranks are threads of this process."""
-    made: list[Any] = [None] * ranks
+    results: list[Any] = [None] * ranks
     store = folder / f"meeting-{ranks}-{task.size}-{type(task.work).__name__}"
 
     def work(rank: int) -> None:
         rank_task = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
         met = open_store_at(store, rank, ranks) if ranks > 1 else None
-        made[rank] = parallel_inference._rank(
+        results[rank] = parallel_inference._rank(
             rank_task, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None
         )
 
@@ -98,7 +98,7 @@ def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path)
         thread.start()
     for thread in threads:
         thread.join()
-    return made
+    return results
 
 
 def numbers(tallies: dict[str, Any]) -> dict[str, Any]:
@@ -132,12 +132,12 @@ def test_metrics_and_rows_are_exact_for_every_batch_size_on_any_number_of_ranks(
     folder, split = tmp_path_factory.mktemp("meeting"), DatasetSplit.of(config.dataset, "test")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        judged = on_threads(
+        evaluations = on_threads(
             parallel_inference.InferenceTask(whole, work, "best", split, batch, EvaluationWork()), ranks, folder
         )
         rows = PredictionWork(PredictionRows(), None, None, None)
         tables = on_threads(parallel_inference.InferenceTask(whole, work, "best", split, batch, rows), ranks, folder)
-    for each, table in zip(judged, tables, strict=True):
+    for each, table in zip(evaluations, tables, strict=True):
         assert each.events == len(expected[1])
         assert numbers(each.metrics) == expected[0]
         assert_equal(table, expected[1])
@@ -154,7 +154,7 @@ def test_processes_give_what_one_gives_in_a_network_that_rounds(run_copy: Run, t
     torch.set_num_threads(max(1, allowed_cores() // workers))
     try:
         alone = clew.predict(run_copy, batch_size=5, columns=["event", "x"])
-        judged = clew.evaluate(run_copy, batch_size=5, name="alone")
+        evaluation = clew.evaluate(run_copy, batch_size=5, name="alone")
     finally:
         torch.set_num_threads(before)
     updates: list[tuple[int, int | None]] = []
@@ -165,7 +165,7 @@ def test_processes_give_what_one_gives_in_a_network_that_rounds(run_copy: Run, t
     assert_equal(together, alone)
     assert updates[-1] == (len(alone), len(alone)) and updates == sorted(updates)
     again = clew.evaluate(run_copy, batch_size=5, name="together", workers=workers)
-    assert numbers(again.metrics) == numbers(judged.metrics)
+    assert numbers(again.metrics) == numbers(evaluation.metrics)
     assert (run_copy.plots / "together").is_dir()
 
 
@@ -234,9 +234,9 @@ def test_columns_and_raw_outputs_are_chosen(whole: Run) -> None:
 
 def test_events_without_labels_can_be_predicted(whole: Run, raw: Path, tmp_path: Path) -> None:
     Table.load(raw).drop("y", "weight").save(tmp_path / "unknown.h5")
-    predictions, known = (clew.predict(whole, input=[str(path)]) for path in (tmp_path / "unknown.h5", raw))
-    assert isinstance(predictions, Table) and isinstance(known, Table)
-    assert_equal(predictions, known)
+    predictions, labelled = (clew.predict(whole, input=[str(path)]) for path in (tmp_path / "unknown.h5", raw))
+    assert isinstance(predictions, Table) and isinstance(labelled, Table)
+    assert_equal(predictions, labelled)
 
 
 def test_a_network_that_takes_gradients_is_run_without_inference_mode(whole: Run) -> None:

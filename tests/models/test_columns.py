@@ -98,8 +98,8 @@ def test_the_command_of_the_issue(files: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "train 250, val 80 events" in done.stdout
     assert Run.open(tmp_path / "run").streams() == ["rank-0", "rank-1"]
-    judged = clew.evaluate(tmp_path / "run")
-    assert (judged.name, judged.events) == ("val", 80)
+    evaluation = clew.evaluate(tmp_path / "run")
+    assert (evaluation.name, evaluation.events) == ("val", 80)
 
 
 def test_weights_and_a_selection_reach_the_training(files: Path, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     assert run.path == Path("runs/typed-001")
     with pytest.raises(RecipeError, match="pass it again, as recipe=model"):
         clew.evaluate(Run.open(run.path))
-    for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
-        assert judged.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
+    for evaluation in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
+        assert evaluation.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
     rows = clew.predict(run, workers=workers)
     assert len(rows) == 100
     assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6

@@ -31,18 +31,18 @@ QUICK: dict[str, Any] = {"epochs": 3, "batch_size": 50, "threads": 1, "optimizer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CNN as .keras, .h5 and .json, and images in HDF5."""
-    made = tmp_path_factory.mktemp("keras")
+    path = tmp_path_factory.mktemp("keras")
     torch.manual_seed(1)
     with keras.seeded_initialisation():
         model = cnn()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the warning of Keras about .h5
         for name in ("cnn.keras", "cnn.h5", "cnn.json"):
-            saved(model, made / name)
+            saved(model, path / name)
     for name, (x, y) in {"a.h5": images(500), "b.h5": images(300, 1)}.items():
-        with h5py.File(made / name, "w") as file:
+        with h5py.File(path / name, "w") as file:
             file["images"], file["kind"] = x, y
-    return made
+    return path
 
 
 def train(folder: Path, output: Path, model: Any = "cnn.keras", **settings: Any) -> clew.Run:

@@ -52,9 +52,9 @@ def test_curves_run_over_samples_and_time(tmp_path: Path) -> None:
     curve = good.curves["training loss"]
     assert curve.samples == [64 * n for n in range(1, 13)]
     assert curve.seconds[0] == pytest.approx(0.2)
-    judged = good.curves["validation f1"]
-    assert judged.samples == [256, 512, 768]
-    assert judged.values == [0.5, 1 - 1 / 3, 0.75]
+    validation = good.curves["validation f1"]
+    assert validation.samples == [256, 512, 768]
+    assert validation.values == [0.5, 1 - 1 / 3, 0.75]
     assert len(bad.curves["validation f1"].values) == 1
 
 

@@ -22,12 +22,12 @@ def record(**more: Any) -> dict[str, Any]:
     return {"kind": "workers", "epoch": 3, "step": 12, "workers": {"1": fast, "2": slow}, **facts, **more}
 
 
-def made(path: Path, *facts: dict[str, Any]) -> Run:
+def run_with(path: Path, *facts: dict[str, Any]) -> Run:
     return written(path, start(), plan(), *training(), *facts, end())
 
 
 def test_the_newest_record_counts(tmp_path: Path) -> None:
-    workers = load_workers(made(tmp_path / "run", record(returned=0), record()))
+    workers = load_workers(run_with(tmp_path / "run", record(returned=0), record()))
     assert workers is not None
     assert [each.speed for each in workers.workers] == [300, 150]
     assert workers.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
@@ -37,14 +37,14 @@ def test_the_newest_record_counts(tmp_path: Path) -> None:
 
 def test_a_worker_that_did_nothing_has_no_speed(tmp_path: Path) -> None:
     nothing = {"host": "a", "batches": 0, "samples": 0, "seconds": 0.0, "wait": 0.0, "communicate": 0.0}
-    workers = load_workers(made(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
+    workers = load_workers(run_with(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
     assert workers is not None and workers.workers[0].speed == 0 and set(workers.workers[0].shares.values()) == {0.0}
     assert dict(summary_lines(workers))["exchanged"].startswith("0 updates")
     assert worker_figures(workers)[1]["data"][0]["x"] == []
 
 
 def test_the_report_has_a_section_with_table_and_figures(tmp_path: Path) -> None:
-    page = Page(made(tmp_path / "run", record()))
+    page = Page(run_with(tmp_path / "run", record()))
     for words in ("45 updates, mean staleness 1.33", "450.0 MB moved", "3 batches returned", "worker 2", "150"):
         assert words in page.text
     shares, staleness = page.figures[-2:]
@@ -55,13 +55,13 @@ def test_the_report_has_a_section_with_table_and_figures(tmp_path: Path) -> None
 
 
 def test_notes_of_the_master_are_listed_as_they_are(tmp_path: Path) -> None:
-    page = Page(made(tmp_path / "run", {"kind": "note", "message": f"worker 7 is gone: {EVIL}"}, record()))
+    page = Page(run_with(tmp_path / "run", {"kind": "note", "message": f"worker 7 is gone: {EVIL}"}, record()))
     assert f"worker 7 is gone: {EVIL}" in page.text
     assert "1 note of the master" in page.text
 
 
 def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
+    run = run_with(tmp_path / "run")
     page = Page(run)
     assert load_workers(run) is None
     assert "Workers" not in page.text
@@ -69,7 +69,7 @@ def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", record())
+    run = run_with(tmp_path / "run", record())
     assert "mean staleness 1.33" in " ".join(done("runs", "show", run.path).split())
     workers = load_workers(run)
     assert workers is not None

@@ -115,7 +115,7 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
     """Makes users of the shared server: `person("ada", scopes=["read"])` is a client with that user's token."""
     opened: list[httpx.Client] = []
 
-    def made(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
+    def make_user(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
         name = f"{name}-{request.node.name[:40].replace('[', '-').replace(']', '')}"
         response = client.post("/api/v1/users", json={"name": name})
         assert response.status_code in (201, 409), response.text
@@ -128,7 +128,7 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
         opened.append(shared_server.client(response.json()["token"]))
         return opened[-1]
 
-    yield made
+    yield make_user
     for each in opened:
         each.close()
 
@@ -138,12 +138,12 @@ def client_for(person: Any) -> Iterator[Callable[..., Client]]:
     """Clients of users of the shared server: `client_for("ada", group="trackers")`."""
     opened: list[Client] = []
 
-    def made(name: str, **options: Any) -> Client:
-        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
-        token = known.headers["Authorization"].removeprefix("Bearer ")
-        opened.append(Client(str(known.base_url), token))
+    def make_client(name: str, **options: Any) -> Client:
+        user: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
+        token = user.headers["Authorization"].removeprefix("Bearer ")
+        opened.append(Client(str(user.base_url), token))
         return opened[-1]
 
-    yield made
+    yield make_client
     for each in opened:
         each.close()

@@ -95,9 +95,9 @@ class Reporter(threading.Thread):
 
 def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float) -> dict[str, Any]:
     """Report with several runs; return how much was written, and how long batches took."""
-    known = credentials()
-    assert known is not None
-    links = [Timed(known.server, known.token) for _ in range(min(runs, 10))]
+    server_login = credentials()
+    assert server_login is not None
+    links = [Timed(server_login.server, server_login.token) for _ in range(min(runs, 10))]
     reporters = [
         Reporter(folder, first + place, links[place % len(links)], begin=begin, seconds=seconds)
         for place in range(runs)

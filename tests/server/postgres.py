@@ -62,8 +62,8 @@ def _other_user() -> str | None:
     """PostgreSQL refuses to be run by root."""
     if os.getuid() != 0:
         return None
-    known = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in known else "nobody"
+    users = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in users else "nobody"
 
 
 def _run(user: str | None, *command: object) -> None:

@@ -42,9 +42,9 @@ def test_users_see_their_own_runs_and_those_of_their_groups(person: Any) -> None
 
 def test_the_same_uid_is_the_same_run(person: Any) -> None:
     ada = person("ada")
-    made = _run(ada, "twice")
+    first = _run(ada, "twice")
     again = ada.post("/api/v1/runs", json={"uid": "twice", "name": "twice"})
-    assert (again.status_code, again.json()["id"]) == (200, made["id"])
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
 def test_a_revoked_token_ends_at_once_with_its_sessions(shared_server: Live, person: Any) -> None:
@@ -62,17 +62,17 @@ def test_a_revoked_token_ends_at_once_with_its_sessions(shared_server: Live, per
 def test_a_token_made_by_another_ends_with_it(shared_server: Live, person: Any) -> None:
     ada = person("ada", scopes=("write",))
     first = ada.get("/api/v1/tokens").json()[0]
-    made = [ada.post("/api/v1/tokens", json={"name": "more", "scopes": ["read"], "days": None}).json()]
+    tokens = [ada.post("/api/v1/tokens", json={"name": "more", "scopes": ["read"], "days": None}).json()]
     token = ada.headers["Authorization"].removeprefix("Bearer ")
     with httpx.Client(base_url=shared_server.url, headers={"X-Clew": "1"}) as browser:
         assert browser.post("/api/v1/session", json={"token": token}).status_code == 204
-        made.append(browser.post("/api/v1/tokens", json={"name": "page", "scopes": ["read"], "days": 3000}).json())
-    assert [each["expires"] for each in made] == [first["expires"]] * 2
-    with shared_server.client(made[0]["token"]) as reader:
+        tokens.append(browser.post("/api/v1/tokens", json={"name": "page", "scopes": ["read"], "days": 3000}).json())
+    assert [each["expires"] for each in tokens] == [first["expires"]] * 2
+    with shared_server.client(tokens[0]["token"]) as reader:
         assert reader.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"]}).status_code == 403
         assert reader.delete(f"/api/v1/tokens/{first['id']}").status_code == 403
     assert ada.delete(f"/api/v1/tokens/{first['id']}").status_code == 204
-    for each in made:
+    for each in tokens:
         with shared_server.client(each["token"]) as reader:
             assert reader.get("/api/v1/me").status_code == 401
 

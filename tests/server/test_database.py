@@ -32,14 +32,14 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with ExitStack() as stack:
         url = stack.enter_context(running())
 
-        def made(name: str) -> str:
+        def make_database(name: str) -> str:
             engine = sa.create_engine(parse_url(url), isolation_level="AUTOCOMMIT")
             with engine.connect() as connection:
                 connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
             engine.dispose()
             return url.rpartition("/")[0] + f"/{name}"
 
-        yield made
+        yield make_database
 
 
 def _value(column: sa.Column[Any], number: int) -> Any:

@@ -148,9 +148,9 @@ def test_training_reports_while_it_runs_and_continues_without_the_server(
 def test_what_a_killed_training_recorded_arrives(
     shared_server: Live, client: httpx.Client, dataset: Dataset, tmp_path: Path
 ) -> None:
-    known = {"CLEW_SERVER": shared_server.url, "CLEW_TOKEN": shared_server.token}
+    server_environment = {"CLEW_SERVER": shared_server.url, "CLEW_TOKEN": shared_server.token}
     options = ["--dataset", str(dataset.path), "--output", str(tmp_path / "killed"), "--epochs", "1000"]
-    training = subprocess.Popen([*CLEW, "train", "tracking", *options], env={**os.environ, **known})
+    training = subprocess.Popen([*CLEW, "train", "tracking", *options], env={**os.environ, **server_environment})
     run = Run(tmp_path / "killed")
     try:
         _until(lambda: run.last("validation") is not None)

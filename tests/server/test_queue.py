@@ -275,25 +275,25 @@ def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
     assert service.write(lambda transaction: queue.expire_silent_agents(transaction, since=time.time())) == []
 
 
-@pytest.mark.parametrize("who", ["ada", "bob"])
-def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: Caller, who: str) -> None:
+@pytest.mark.parametrize("leaver", ["ada", "bob"])
+def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: Caller, leaver: str) -> None:
     number = agent(service, bob, group="trackers")
     job = submit(service, replace(ada, groups=bob.groups), group="trackers")
-    left = {"ada": ada, "bob": bob}[who].user
+    left = {"ada": ada, "bob": bob}[leaver].user
     execute(service, tables.members.delete().where(tables.members.c.user == left))
     assert not poll(service, bob, number).orders
     execute(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
     assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
 
 
-@pytest.mark.parametrize("who", ["ada", "bob"])
+@pytest.mark.parametrize("leaver", ["ada", "bob"])
 def test_a_lost_answer_is_not_repeated_after_access_was_removed(
-    service: Service, ada: Caller, bob: Caller, who: str
+    service: Service, ada: Caller, bob: Caller, leaver: str
 ) -> None:
     number = agent(service, bob, group="trackers")
     job = submit(service, replace(ada, groups=bob.groups), group="trackers")
     (first,) = poll(service, bob, number).orders
-    left = {"ada": ada, "bob": bob}[who].user
+    left = {"ada": ada, "bob": bob}[leaver].user
     execute(service, tables.members.delete().where(tables.members.c.user == left))
     assert not poll(service, bob, number).orders and not good(service, first)
     now = job_state(service, ada, job)

@@ -31,12 +31,12 @@ def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) ->
     folder = str(tmp_path / "service")
     refused = _run_clew("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")
     assert refused.returncode == 2 and "there is no token yet" in refused.stderr
-    made = _run_clew("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
-    assert made.returncode == 0, made.stderr
+    created = _run_clew("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
+    assert created.returncode == 0, created.stderr
     live = Live(tmp_path / "service", ("--no-agent", "--host", "0.0.0.0"))
     live.start()
     live.url = live.url.replace("0.0.0.0", "127.0.0.1")
-    with live.client(made.stdout.split()[0]) as client:
+    with live.client(created.stdout.split()[0]) as client:
         me = client.get("/api/v1/me").json()
     assert (me["name"], me["admin"]) == ("ada", True)
     assert live.stop() == 0
@@ -118,8 +118,8 @@ def test_actions_are_logged(client: httpx.Client, person: Any) -> None:
     ada.put(f"/api/v1/runs/{run}/tags", json={"tags": ["paper"]})
     ada.delete(f"/api/v1/runs/{run}")
     name = ada.get("/api/v1/me").json()["name"]
-    result = [deed for deed in client.get("/api/v1/audit").json()["items"] if deed["user_name"] == name]
-    assert [deed["action"] for deed in result] == ["delete", "tag", "make run"]
+    result = [entry for entry in client.get("/api/v1/audit").json()["items"] if entry["user_name"] == name]
+    assert [entry["action"] for entry in result] == ["delete", "tag", "make run"]
     assert result[0]["what"] == f"run:{run}" and result[0]["address"] == "127.0.0.1"
 
 

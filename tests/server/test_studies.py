@@ -153,9 +153,9 @@ def test_every_job_has_its_own_study(tmp_path: Path) -> None:
         ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
         values = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
         callers = [replace(ada, job=job) for job in (1, 2, None)]
-        made = [[OpenStudies(service).make(each, values) for _ in range(2)] for each in callers]
-        assert made == [[1, 1], [2, 2], [3, 3]]
-        for caller, (number, _) in zip(callers, made, strict=True):
+        studies = [[OpenStudies(service).make(each, values) for _ in range(2)] for each in callers]
+        assert studies == [[1, 1], [2, 2], [3, 3]]
+        for caller, (number, _) in zip(callers, studies, strict=True):
             OpenStudies(service).push(caller, number, ())
     finally:
         service.close()

@@ -121,8 +121,8 @@ def _database(folder: Path, port: int) -> Server:
         user = pwd.getpwnam("postgres")
         os.chown(data, user.pw_uid, user.pw_gid)
         before = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    made = [*before, _program("initdb"), "-D", str(data), "-U", "rucio", "-A", "trust", "--no-sync"]
-    _do(made, cwd="/")
+    initdb = [*before, _program("initdb"), "-D", str(data), "-U", "rucio", "-A", "trust", "--no-sync"]
+    _do(initdb, cwd="/")
     command = [*before, _program("postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
     server = Server(command, log, lambda: answers(port))
     server.start()

@@ -95,8 +95,8 @@ def serving(folder: Path, *, volume_megabytes: int = 64) -> Iterator[S3]:
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
-    with serving(tmp_path_factory.mktemp("seaweed")) as made:
-        yield made
+    with serving(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
 
 
 @pytest.fixture

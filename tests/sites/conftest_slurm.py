@@ -21,9 +21,11 @@ OPEN_MPI = "libmpi.so.40"
 
 def site_mpi() -> str:
     """Return why the MPI of the site, Open MPI with PMIx, cannot be used here; '' if it can."""
-    known = subprocess.run([shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True)
-    there = OPEN_MPI in known.stdout and "libpmix.so " in known.stdout
-    return "" if there else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"
+    libraries = subprocess.run(
+        [shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True
+    )
+    installed = OPEN_MPI in libraries.stdout and "libpmix.so " in libraries.stdout
+    return "" if installed else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"
 
 
 @pytest.fixture
@@ -43,8 +45,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     reason = missing()
     if reason:
         pytest.skip(reason)
-    with Cluster(tmp_path_factory.mktemp("slurm")) as made:
-        yield made
+    with Cluster(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -52,15 +52,15 @@ def _network() -> subprocess.Popen[bytes]:
         pytest.skip("XRootD is not installed (make test-sites installs it)")
     if os.geteuid() or shutil.which("unshare") is None:
         pytest.skip("XRootD listens on every interface; only root can give it a network of its own")
-    made = subprocess.Popen(
+    process = subprocess.Popen(
         ["unshare", "-n", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"], stdout=subprocess.PIPE
     )
-    assert made.stdout is not None
-    with made.stdout as output:
+    assert process.stdout is not None
+    with process.stdout as output:
         ready = output.readline() == b"ready\n"
     if not ready:
         pytest.skip("no network of its own can be made here")
-    return made
+    return process
 
 
 def _started(folder: Path, settings: str) -> Iterator[Xrootd]:

@@ -76,9 +76,9 @@ class Server:
 @contextlib.contextmanager
 def public_folder(name: str) -> Iterator[Path]:
     """A folder that servers of other users can enter; folders of pytest are for their owner only."""
-    with tempfile.TemporaryDirectory(prefix=f"clew-{name}-", ignore_cleanup_errors=True) as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix=f"clew-{name}-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def answers(port: int) -> bool:

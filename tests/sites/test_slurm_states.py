@@ -34,9 +34,9 @@ EATS = "a = b'x' * (500 << 20); import time; time.sleep(60)"
 @pytest.fixture
 def small(site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that stores at most three jobs, and ended ones for two seconds."""
-    with Cluster(tmp_path / "small", max_jobs=3, memory=2) as made:
-        monkeypatch.setenv("SLURM_CONF", str(made.conf))
-        yield made
+    with Cluster(tmp_path / "small", max_jobs=3, memory=2) as cluster:
+        monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+        yield cluster
 
 
 @long

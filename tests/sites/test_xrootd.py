@@ -96,8 +96,8 @@ def test_bytes_that_are_not_those_of_the_checksum_are_refused(
     (tmp_path / "a").write_text("12345")
     user.succeeds("data", "put", str(tmp_path / "a"), f"{place}/a")
     held = xrootd.disk / place.rpartition("/")[2] / "a"
-    stat_before, known = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
-    assert known, "the server stores checksums with the bytes"
+    stat_before, attributes = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
+    assert attributes, "the server stores checksums with the bytes"
     held.write_text("54321")  # as on a failing disk: nothing else changes
     os.utime(held, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
     assert "checksum mismatch (adler32" in user.fails("data", "get", f"{place}/a", "b")

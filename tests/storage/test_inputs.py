@@ -20,7 +20,7 @@ def inputs(tmp_path: Path) -> InputCache:
     return InputCache(tmp_path / "cache")
 
 
-def made(tmp_path: Path, name: str, size: int = 1000) -> str:
+def write_input(tmp_path: Path, name: str, size: int = 1000) -> str:
     (tmp_path / "from").mkdir(exist_ok=True)
     (tmp_path / "from" / name).write_bytes(os.urandom(size))
     return str(tmp_path / "from" / name)
@@ -38,7 +38,7 @@ def use(inputs: InputCache, location: str) -> Path | None:
 
 
 def test_a_second_use_reads_the_copy(inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    location = made(tmp_path, "a")
+    location = write_input(tmp_path, "a")
     first = use(inputs, location)
     monkeypatch.setattr(LocalDisk, "read", None)
     assert use(inputs, location) == first
@@ -47,22 +47,22 @@ def test_a_second_use_reads_the_copy(inputs: InputCache, tmp_path: Path, monkeyp
 
 def test_a_folder_is_one_copy(inputs: InputCache, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        made(tmp_path, name)
+        write_input(tmp_path, name)
     with inputs.local_copy(str(tmp_path / "from")) as path:
         assert path is not None and sorted(each.name for each in path.iterdir()) == ["a", "b"]
     assert [each.bytes for each in inputs.entries()] == [2000]
 
 
 def test_a_source_that_changed_is_fetched_again(tmp_path: Path) -> None:
-    location = made(tmp_path, "a")
+    location = write_input(tmp_path, "a")
     use(InputCache(tmp_path / "cache"), location)
-    made(tmp_path, "a")
+    write_input(tmp_path, "a")
     use(InputCache(tmp_path / "cache"), location)
 
 
 def test_the_least_recently_used_goes_first(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 2500
-    places = {name: made(tmp_path, name) for name in ("a", "b", "c")}
+    places = {name: write_input(tmp_path, name) for name in ("a", "b", "c")}
     for name in ("a", "b", "a", "c"):
         use(inputs, places[name])
     assert names(inputs) == ["a", "c"]
@@ -70,16 +70,16 @@ def test_the_least_recently_used_goes_first(inputs: InputCache, tmp_path: Path) 
 
 def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 1500
-    with inputs.local_copy(made(tmp_path, "a")) as path:
+    with inputs.local_copy(write_input(tmp_path, "a")) as path:
         assert path is not None
-        assert use(inputs, made(tmp_path, "b")) is None  # there is no space: it is read at its location
+        assert use(inputs, write_input(tmp_path, "b")) is None  # there is no space: it is read at its location
         assert path.exists()
     assert use(inputs, str(tmp_path / "from" / "b")) is not None
     assert names(inputs) == ["b"]
 
 
 def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path) -> None:
-    location = made(tmp_path, "a")
+    location = write_input(tmp_path, "a")
     code = (
         "import sys; from pathlib import Path; from clew.storage import InputCache\n"
         "with InputCache(Path(sys.argv[1])).local_copy(sys.argv[2]) as path:\n"
@@ -97,7 +97,7 @@ def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path)
 
 
 def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
-    location = made(tmp_path, "a", 3_000_000)
+    location = write_input(tmp_path, "a", 3_000_000)
     code = (
         "import sys; from pathlib import Path; from clew.storage import InputCache\n"
         "with InputCache(Path(sys.argv[1])).local_copy(sys.argv[2]) as path:\n"
@@ -110,7 +110,7 @@ def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: Path) -> None:
-    location = made(tmp_path, "a")
+    location = write_input(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
     path.write_bytes(b"x" * 1000)
@@ -118,7 +118,7 @@ def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: 
 
 
 def test_a_copy_with_only_a_new_date_stays(inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    location = made(tmp_path, "a")
+    location = write_input(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
     os.utime(path)
@@ -128,14 +128,14 @@ def test_a_copy_with_only_a_new_date_stays(inputs: InputCache, tmp_path: Path, m
 
 def test_an_input_larger_than_the_limit_is_not_cached(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 500
-    assert use(inputs, made(tmp_path, "a")) is None
+    assert use(inputs, write_input(tmp_path, "a")) is None
     assert names(inputs) == []
 
 
 def test_an_interrupted_fetch_is_listed_resumed_and_removed(
     inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = made(tmp_path, "large", 3_000_000)
+    location = write_input(tmp_path, "large", 3_000_000)
 
     def cut(source: str, path: Path, **options: object) -> None:
         path.with_name(".large.clew-part").write_bytes(b"x" * 2_000_000)
@@ -150,7 +150,7 @@ def test_an_interrupted_fetch_is_listed_resumed_and_removed(
     inputs.limit = 3_500_000
     assert use(inputs, location) is not None  # its own partial copy does not count
     assert names(inputs) == ["large"]
-    other = made(tmp_path, "other", 400_000)
+    other = write_input(tmp_path, "other", 400_000)
     with monkeypatch.context() as patch:
         patch.setattr("clew.storage.input_cache.copy", cut)
         with pytest.raises(KeyboardInterrupt):

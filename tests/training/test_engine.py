@@ -29,10 +29,10 @@ def engine(**settings: Any) -> Engine:
 
 def moved_by_a_step(data: Dataset, **settings: Any) -> float:
     """The norm of the change of all parameters in one step."""
-    made = engine(**settings)
-    before = torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
-    made.step([to_batch(data.read("train"))])
-    after = torch.cat([p.detach().flatten() for p in made.model.parameters()])
+    new_engine = engine(**settings)
+    before = torch.cat([p.detach().flatten().clone() for p in new_engine.model.parameters()])
+    new_engine.step([to_batch(data.read("train"))])
+    after = torch.cat([p.detach().flatten() for p in new_engine.model.parameters()])
     return float((after - before).norm())
 
 
@@ -42,8 +42,8 @@ def optimizer(**settings: Any) -> torch.optim.Optimizer:
 
 
 def rates(steps: int, *, of: int | None = None, each: int = 1, **settings: Any) -> list[float]:
-    made = Schedule(TrainConfig.model_validate({"schedule": settings}), of or steps, each)
-    return [made.at(step) for step in range(steps)]
+    schedule = Schedule(TrainConfig.model_validate({"schedule": settings}), of or steps, each)
+    return [schedule.at(step) for step in range(steps)]
 
 
 def test_a_constant_rate_stays() -> None:
@@ -69,9 +69,9 @@ def test_steps_of_a_staircase_are_epochs() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
 def test_optimisers_have_the_configured_settings(name: str, kind: str) -> None:
-    made = optimizer(name=name, lr=0.3, weight_decay=0.02)
-    assert type(made).__name__ == kind
-    assert (made.param_groups[0]["lr"], made.param_groups[0]["weight_decay"]) == (0.3, 0.02)
+    instance = optimizer(name=name, lr=0.3, weight_decay=0.02)
+    assert type(instance).__name__ == kind
+    assert (instance.param_groups[0]["lr"], instance.param_groups[0]["weight_decay"]) == (0.3, 0.02)
 
 
 def test_parameters_of_an_optimiser_are_torchs() -> None:
@@ -99,8 +99,8 @@ def test_every_optimiser_by_name_makes_a_step(name: str, flat: Dataset) -> None:
 )
 def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float) -> None:
     config = TrainConfig.model_validate({"batch_size": 256, "optimizer": {"lr": 1.0, "lr_batch": 64, **settings}})
-    made = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
-    assert made.param_groups[0]["lr"] == pytest.approx(rate)
+    instance = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
+    assert instance.param_groups[0]["lr"] == pytest.approx(rate)
     assert (Schedule(config, 100, 10).at(0) < 1) == (rate == 4.0)
 
 
@@ -119,11 +119,11 @@ def test_clipping_limits_the_norm_of_the_step(flat: Dataset) -> None:
 
 
 def test_the_rate_scales_the_step(flat: Dataset) -> None:
-    made = engine(optimizer={"name": "sgd", "lr": 0.5})
-    made.rate(0.1)
-    assert made.optimizers["loss"].param_groups[0]["lr"] == pytest.approx(0.05)
-    made.rate(1.0)
-    assert made.optimizers["loss"].param_groups[0]["lr"] == 0.5
+    new_engine = engine(optimizer={"name": "sgd", "lr": 0.5})
+    new_engine.rate(0.1)
+    assert new_engine.optimizers["loss"].param_groups[0]["lr"] == pytest.approx(0.05)
+    new_engine.rate(1.0)
+    assert new_engine.optimizers["loss"].param_groups[0]["lr"] == 0.5
 
 
 def test_a_step_returns_the_sum_and_the_weight(flat: Dataset) -> None:

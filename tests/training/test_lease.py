@@ -38,9 +38,9 @@ def after_steps(run: Path, act: Any) -> threading.Thread:
 
 @pytest.fixture
 def lease(tmp_path: Path) -> Lease:
-    made = Lease(tmp_path / "lease")
-    made.grant()
-    return made
+    granted = Lease(tmp_path / "lease")
+    granted.grant()
+    return granted
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -153,9 +153,9 @@ def _images(folder: Path) -> tuple[Recipe, Table]:
 
 
 @on_gpu
-@pytest.mark.parametrize("made", [_fixed, _flow, _images])
-def test_a_replayed_training_is_the_plain_one(tmp_path: Path, made: Any) -> None:
-    chosen, events = made(tmp_path)
+@pytest.mark.parametrize("make_training", [_fixed, _flow, _images])
+def test_a_replayed_training_is_the_plain_one(tmp_path: Path, make_training: Any) -> None:
+    chosen, events = make_training(tmp_path)
     events.save(tmp_path / "events.h5")
     data = clew.prepare(chosen, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
     settings = {"epochs": 3, "batch_size": 8, "precision": "bf16", "log_every": 1}

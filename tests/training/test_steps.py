@@ -82,7 +82,15 @@ def test_a_game_of_two_optimisers_records_both_losses(flat: Dataset, tmp_path: P
 
 def game(data: Dataset, output: Path, workers: int) -> Run:
     size = leaving(data.splits["train"], 1)
-    return train("game", data, output, workers=workers, batch_size=size, log_every=1, best={"metric": "spread"})
+    return train(
+        "game",
+        data,
+        output,
+        workers=workers,
+        batch_size=size,
+        log_every=1,
+        best={"metric": "spread", "direction": "minimize"},
+    )
 
 
 @pytest.mark.parametrize("alternate", [False, True])

@@ -23,16 +23,16 @@ def rows(dataset: Dataset, split: str) -> set[float]:
 
 def test_every_event_is_held_out_once(flat: Dataset, tmp_path: Path) -> None:
     places = folds.write_folds(tmp_path, flat, FoldsConfig(count=3), PrepareConfig())
-    made, whole = [Dataset(each) for each in places], rows(flat, "train") | rows(flat, "val")
-    assert sum(each.splits["val"] for each in made) == flat.splits["train"] + flat.splits["val"]
-    for each in made:
+    datasets, whole = [Dataset(each) for each in places], rows(flat, "train") | rows(flat, "val")
+    assert sum(each.splits["val"] for each in datasets) == flat.splits["train"] + flat.splits["val"]
+    for each in datasets:
         assert rows(each, "train") | rows(each, "val") == whole
         assert not rows(each, "train") & rows(each, "val")
         assert rows(each, "test") == rows(flat, "test")
         each.verify()
-    sizes = [each.splits["val"] for each in made]
+    sizes = [each.splits["val"] for each in datasets]
     assert max(sizes) - min(sizes) <= 1
-    assert len({each.manifest.key for each in made} | {flat.manifest.key}) == 4
+    assert len({each.manifest.key for each in datasets} | {flat.manifest.key}) == 4
 
 
 @pytest.mark.parametrize("split_by", ["event", "file", "said"])

@@ -54,9 +54,9 @@ def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None
         data = trained.config().data
         assert (data["train"]["optimizer"]["lr"], data["wide"]) == tuple(each.settings.values())
         assert data["train"]["best"] == {"metric": "near", "direction": "maximize"}
-        judged = [record["metrics"]["near"] for record in trained.records(kind="validation")]
-        assert each.values == (max(judged),)
-        assert each.reports == dict(enumerate(judged, start=1))
+        validated = [record["metrics"]["near"] for record in trained.records(kind="validation")]
+        assert each.values == (max(validated),)
+        assert each.reports == dict(enumerate(validated, start=1))
         assert each.seconds > 0 and each.cpu > 0
         assert "tune" not in data
     for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
@@ -258,13 +258,13 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
 def test_slots_are_distributed_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clew.tuning.resource_slots.available_cores", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
     monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 0)
-    assert [room.cores for room in trial_slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
+    assert [slot.cores for slot in trial_slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
     assert len(trial_slots(None, 2)) == 4
     with pytest.raises(ConfigError, match="4 trials of 3 ranks do not fit on 8 cores"):
         trial_slots(4, 3)
     assert len(trial_slots(4, 3, oversubscribe=True)) == 4
     monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 4)
-    assert [room.devices for room in trial_slots(None, 2)] == [(0, 1), (2, 3)]
+    assert [slot.devices for slot in trial_slots(None, 2)] == [(0, 1), (2, 3)]
     with pytest.raises(ConfigError, match="8 cores and 4 devices"):
         trial_slots(4, 2)
 
@@ -278,7 +278,7 @@ def test_a_study_whose_settings_do_not_fit_is_not_started(flat: Dataset, tmp_pat
 def test_an_objective_that_is_not_a_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
     message = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
-        run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
+        run(template(flat, tune={"objective": "val/nera", "direction": "maximize", "parallel": 1}), tmp_path / "s")
     assert str(caught.value) == message
     assert only(Study.open(tmp_path / "s")).reason == message
 

@@ -31,44 +31,46 @@ def test_it_shows_the_search_the_parameters_and_the_costs(tmp_path: Path) -> Non
         "n": {"choice": [1, 2, 3]},
         "a.b": {"log": [1, 8], "integer": True, "when": {"n": 1}},
     }
-    made = study(tmp_path / "s", trials=30, space=names, pruner={"name": "median", "startup": 4})
-    tune(made.config, made, function=steps)
-    drawn = figures(write_report(made))
+    new_study = study(tmp_path / "s", trials=30, space=names, pruner={"name": "median", "startup": 4})
+    tune(new_study.config, new_study, function=steps)
+    drawn = figures(write_report(new_study))
     assert set(drawn) >= {"History", "Importance of parameters", "Parallel coordinates (blue is better)", "All trials"}
     assert set(drawn) >= {"x (darker: later)", "n (darker: later)", "a.b (darker: later)", "Cost of each trial"}
     best = next(trace for trace in drawn["History"]["data"] if trace["name"] == "best so far")
     assert best["y"] == sorted(best["y"], reverse=True)
     curves = [trace for trace in drawn["All trials"]["data"] if trace["name"].startswith(("trial", "best"))]
     assert len(curves) == 30
-    spent = study_cost(made.snapshot())
-    assert spent.saved > 0 and made.count()["pruned"] > 0
-    assert "saved by pruning" in made.folder.report_file.read_text()
+    spent = study_cost(new_study.snapshot())
+    assert spent.saved > 0 and new_study.count()["pruned"] > 0
+    assert "saved by pruning" in new_study.folder.report_file.read_text()
 
 
 def test_several_objectives_have_a_front(tmp_path: Path) -> None:
-    goals = [{"metric": "val/a"}, {"metric": "run/seconds"}]
-    made = study(tmp_path / "s", objective=goals)
-    tune(made.config, made, function=lambda values: [values["x"], values["n"] - values["x"]])
-    front = figures(write_report(made))["Pareto front"]["data"][1]
-    assert len(front["x"]) == len(made.best())
+    goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "run/seconds"}]
+    new_study = study(tmp_path / "s", objective=goals)
+    tune(new_study.config, new_study, function=lambda values: [values["x"], values["n"] - values["x"]])
+    front = figures(write_report(new_study))["Pareto front"]["data"][1]
+    assert len(front["x"]) == len(new_study.best())
 
 
 def test_several_objectives_have_curves_of_the_first_and_no_trial_is_pruned(tmp_path: Path) -> None:
-    made = study(tmp_path / "s", objective=[{"metric": "val/a"}, {"metric": "run/seconds"}])
+    new_study = study(
+        tmp_path / "s", objective=[{"metric": "val/a", "direction": "minimize"}, {"metric": "run/seconds"}]
+    )
     for number in range(6):
-        trial = made.ask("me")
+        trial = new_study.ask("me")
         assert trial is not None
-        assert not any(made.report(trial.number, step, number + 1 / step) for step in (1, 2, 2, 3))
-        made.tell(trial.number, [number, 6 - number])
-    curves = figures(write_report(made))["All trials"]
+        assert not any(new_study.report(trial.number, step, number + 1 / step) for step in (1, 2, 2, 3))
+        new_study.tell(trial.number, [number, 6 - number])
+    curves = figures(write_report(new_study))["All trials"]
     assert len([trace for trace in curves["data"] if len(trace["x"]) == 3]) == 6
     assert curves["layout"]["yaxis"]["title"]["text"] == "val/a"
 
 
 def test_an_empty_study_and_one_of_failures_have_a_page(tmp_path: Path) -> None:
-    made = study(tmp_path / "s", trials=2)
-    assert "No trial is complete yet" in write_report(made).read_text()
-    made.ask("me")
-    made.tell(0, state="failed", reason="<b>wrong</b>")
-    text = write_report(made).read_text()
+    new_study = study(tmp_path / "s", trials=2)
+    assert "No trial is complete yet" in write_report(new_study).read_text()
+    new_study.ask("me")
+    new_study.tell(0, state="failed", reason="<b>wrong</b>")
+    text = write_report(new_study).read_text()
     assert "&lt;b&gt;wrong" in text and "<b>wrong" not in text

@@ -47,10 +47,10 @@ def test_the_first_points_lie_in_the_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "limit", "known", "expected"), [(4, 10, 2, 4), (4, 5, 2, 3), (4, 2, 2, 0), (4, 1, 2, 0)]
+    ("number", "limit", "existing", "expected"), [(4, 10, 2, 4), (4, 5, 2, 3), (4, 2, 2, 0), (4, 1, 2, 0)]
 )
-def test_no_more_than_both_limits_allow(number: int, limit: int, known: int, expected: int) -> None:
-    points = [[{"A": 1, "B": float(n)}, 0.0] for n in range(known)]
+def test_no_more_than_both_limits_allow(number: int, limit: int, existing: int, expected: int) -> None:
+    points = [[{"A": 1, "B": float(n)}, 0.0] for n in range(existing)]
     assert len(steer(points, NEVERGRAD, number, limit)) == expected
 
 
@@ -74,8 +74,8 @@ def test_every_segment_gets_its_own_points() -> None:
 def test_a_grid_is_gone_through_and_never_empty() -> None:
     space = {n: {"method": "categorical", "dimension": {"categories": [1, 2], "grid_search": 1}} for n in "ab"}
     assert steer([], space) == [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]
-    known = [[point, 0.1] for point in steer([], space)]
-    assert len(steer(known, space, number=1)) == 1
+    existing = [[point, 0.1] for point in steer([], space)]
+    assert len(steer(existing, space, number=1)) == 1
 
 
 @pytest.mark.parametrize(

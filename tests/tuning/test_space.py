@@ -43,7 +43,10 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
         ({"objective": "loss"}, "write val/METRIC"),
         ({"objective": "run/size"}, "choose from parameters"),
         ({"objective": "run/seconds", "pruner": "median"}, "needs a val/ objective"),
-        ({"objective": [{"metric": "val/a"}, {"metric": "val/b"}], "pruner": "asha"}, "pruning needs one objective"),
+        (
+            {"objective": [{"metric": "val/loss"}, {"metric": "val/mae"}], "pruner": "asha"},
+            "pruning needs one objective",
+        ),
         ({"sampler": "grid", "space": {"a": {"log": [1, 2]}}}, "a grid needs choices"),
         ({"sampler": "tpee"}, "sampler"),
     ],

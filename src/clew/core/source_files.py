@@ -9,16 +9,17 @@ from pathlib import Path
 from clew.errors import RecipeError
 
 
-def local_sources(entry: Path) -> dict[str, Path]:
+def local_sources(entry: Path, root: Path | None = None) -> dict[str, Path]:
     """Return a Python file and all modules in its folder that it imports, also indirectly and inside functions.
 
     The imports are read from the source, nothing is executed. Installed packages are not included.
 
     Args:
         entry: The file of a script or recipe.
+        root: The folder from which modules are imported, for a module of a package. Default: the folder of `entry`.
 
     Returns:
-        The files by their paths relative to the folder of `entry`, with `entry` first.
+        The files by their paths relative to the root, with `entry` first.
 
     Raises:
         RecipeError: A file cannot be read or is not valid Python.
@@ -30,7 +31,7 @@ def local_sources(entry: Path) -> dict[str, Path]:
         >>> list(local_sources(Path("mine.py")))
         ['mine.py', 'layers.py']
     """
-    root = entry.absolute().parent
+    root = root or entry.absolute().parent
     sources: dict[str, Path] = {}
     waiting = [entry.absolute()]
     while waiting:

@@ -75,6 +75,7 @@ def evaluate(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     batch_size: int | None = None,
     workers: int = 1,
+    current_code: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate a run's model, and write metrics and plots into the run's folder.
@@ -92,6 +93,7 @@ def evaluate(
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -110,7 +112,7 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    loaded, config = recipe_of_run(run, recipe)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
     if config.replicas is not None:
         member = run.replicas_folder / "replica-000"
         raise ConfigError(

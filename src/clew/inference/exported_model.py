@@ -193,7 +193,8 @@ def recipe_from_facts(facts: ExportFacts) -> Recipe:
     Raises:
         RecipeError: It is not installed here.
     """
-    kind = find(facts.recipe)
+    saved = Path(facts.recipe.partition(".py:")[0] + ".py")
+    kind = find(facts.recipe if saved.is_file() or not facts.original_recipe else facts.original_recipe)
     return kind(validate(kind.Config, Document(facts.settings, source="the exported model")))
 
 

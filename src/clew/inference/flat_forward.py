@@ -211,6 +211,9 @@ class ExportFacts(Section):
     clew_version: str
     weights: str
     recipe: str
+    """The recipe: its name, or the file that the run saved."""
+    original_recipe: str = ""
+    """The recipe as the run named it, for the case that the run is not there any more."""
     settings: dict[str, Any]
     """Settings of the recipe."""
     transforms: tuple[dict[str, Any], ...]

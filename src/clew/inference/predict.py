@@ -47,6 +47,7 @@ def predict(
     batch_size: int | None = None,
     workers: int = 1,
     replace: bool = False,
+    current_code: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
@@ -65,7 +66,7 @@ def predict(
             `event`, ...), if they exist.
         raw: Whether to add the outputs of the network that have one row per event.
         replace: Whether an existing `output` may be replaced.
-        data, split, weights, recipe, batch_size, workers, progress: See `clew.evaluate`.
+        data, split, weights, recipe, batch_size, workers, current_code, progress: See `clew.evaluate`.
 
     Returns:
         The path of `output`, or one row per event: a table, or for events in memory the kind of `events`. An array
@@ -83,7 +84,7 @@ def predict(
         (3, 1)
     """
     check_not_in_worker("clew.predict")
-    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events).with_files()
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
     if columns is None and in_memory.is_plain_array(request.events):
@@ -124,6 +125,7 @@ class _Request:
     recipe: Any
     batch_size: int | None
     events: Any = None
+    current_code: bool = False
 
     def with_files(self) -> _Request:
         """Return the request with `events` as `input` if they are names of files.
@@ -154,7 +156,7 @@ class _Request:
 
 def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    recipe, config = recipe_of_run(run, request.recipe)
+    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code)
     is_raw = bool(request.input) or request.events is not None
     events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
     if events is not None and request.input and not current_rank().rank:

@@ -75,6 +75,8 @@ class TrainTask(Section):
     """Settings as `KEY=VALUE`."""
     resume: str | None = None
     """The run to continue."""
+    current_code: bool = False
+    """Continue it with today's code of the recipe."""
     time_limit: str | None = None
     lease: str | None = None
     """The lease file by which a study assigns a trial; the study watches the records."""

@@ -7,14 +7,18 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from clew.core import entry_points
+from clew.core.private_modules import SAVED_CODE, load_private
 from clew.errors import ClewError, RecipeError, nearest
 from clew.recipe.contract import Recipe
 
 ENTRY_POINTS = "clew.recipes"
+_DIGEST = "__clew_digest__"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
 
@@ -22,7 +26,7 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     """Find a recipe class by its name or file.
 
     Args:
-        name: The name of a shipped or installed recipe, a Python file, or `module:Class`.
+        name: The name of a shipped or installed recipe, a Python file, `file.py:Class`, or `module:Class`.
         base: The folder to which relative files belong. Default: the current folder.
 
     Returns:
@@ -36,8 +40,9 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
         >>> find("tracking").location
         'tracking'
     """
-    if name.endswith(".py") or "/" in name:
-        return _find_in_file((base or Path.cwd()) / Path(name).expanduser())
+    if re.search(r"\.py(:\w+)?$", name) or "/" in name:
+        file, _, class_name = name.partition(".py:")
+        return _find_in_file((base or Path.cwd()) / Path(f"{file}.py" if class_name else name).expanduser(), class_name)
     table = shipped()
     if name not in table:
         table = available()
@@ -118,15 +123,28 @@ def load_code(reference: str) -> Any:
 
 
 def _load_file(path: Path) -> Any:
+    """Return a file as a module. It is executed once, and again if its content has changed."""
+    root = next((folder for folder in path.parents if (folder / SAVED_CODE).is_file()), None)
+    if root is not None:
+        version = (root / SAVED_CODE).read_text()
+        return _with_location(path, lambda: load_private(root, path, version))
     name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    return sys.modules.get(name) or _execute(path, name)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    module = sys.modules.get(name)
+    if module is None or vars(module).get(_DIGEST) != digest:
+        module = _with_location(path, lambda: _execute(path, name))
+        vars(module)[_DIGEST] = digest
+    return module
 
 
-def _find_in_file(path: Path) -> type[Recipe]:
+def _find_in_file(path: Path, class_name: str) -> type[Recipe]:
     if not path.is_file():
         raise RecipeError(f"no recipe file {path}")
     path = path.resolve()
     module = _load_file(path)
+    if class_name:
+        location = f"{path}:{class_name}"
+        return _check_class(getattr(module, class_name, None), location, location)
     name = module.__name__
     classes = {
         item
@@ -149,13 +167,21 @@ def _execute(path: Path, name: str) -> Any:
         sys.path.append(str(path.parent))  # it may import files of its folder, as a script may
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         del sys.modules[name]
+        raise
+    return module
+
+
+def _with_location(path: Path, load: Callable[[], ModuleType]) -> ModuleType:
+    """Load a file. An exception of its code becomes an error with the file and the line."""
+    try:
+        return load()
+    except (Exception, SystemExit) as error:
         if isinstance(error, ClewError):
             raise
         where = _error_location(error, path)
         raise RecipeError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
-    return module
 
 
 def _error_location(error: BaseException, path: Path) -> str:

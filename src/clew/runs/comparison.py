@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from clew.errors import RunError
 from clew.runs.folder import Run
 from clew.runs.resource_usage import energy_used
+from clew.runs.saved_code import SavedCode, code_differences
 from clew.runs.summary import Summary, summarize
 
 ABSENT = object()
@@ -68,6 +69,8 @@ class Comparison:
     """Settings that differ, by dotted name; those that every run has come first."""
     environment: dict[str, list[Any]]
     """Machine, versions and dataset content, where they differ."""
+    code: dict[str, list[str]] = field(default_factory=dict)
+    """For each run whose code differs from that of the first run: the lines of a unified diff."""
 
     def curves(self, axis: str) -> dict[str, dict[str, ComparedCurve]]:
         """Curves by name, then by run, that at least one run has for this axis."""
@@ -106,7 +109,14 @@ def compare_runs(runs: Iterable[Run | str | Path]) -> Comparison:
         [_compared_run(run, run.name if unique else str(run.path)) for run in opened],
         differing_values([dict(flatten_settings(run.config().data)) for run in opened]),
         differing_values([_environment_facts(run) for run in opened]),
+        _code(opened, names if unique else [str(run.path) for run in opened]),
     )
+
+
+def _code(runs: list[Run], names: list[str]) -> dict[str, list[str]]:
+    with_code = [(run, name) for run, name in zip(runs, names, strict=True) if SavedCode.of_run(run) is not None]
+    diffs = {name: code_differences(with_code[0][0], run) for run, name in with_code[1:]}
+    return {name: lines for name, lines in diffs.items() if lines}
 
 
 def _compared_run(run: Run, name: str) -> ComparedRun:

@@ -24,6 +24,9 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
     page.section("Runs", _runs(comparison.runs))
     page.section("Settings that differ", _settings(comparison))
     page.section("Machines, versions and data that differ", _differences(comparison, comparison.environment))
+    for name, lines in comparison.code.items():
+        text = escape("\n".join(lines))
+        page.section(f"Code that differs: {comparison.runs[0].name} and {name}", f"<pre>{text}</pre>")
     page.section("Quality", _quality(comparison))
     for axis, title in {"samples": "Over samples", "seconds": "Over time", "joules": "Over energy"}.items():
         page.section(title, figures=figures(comparison, axis))

@@ -122,6 +122,11 @@ class Run:
         return self.path / "dataset.json"
 
     @property
+    def code_folder(self) -> Path:
+        """The source code of the recipe and the model, as they were when the training started."""
+        return self.path / "code"
+
+    @property
     def records_folder(self) -> Path:
         """One `.jsonl` file per stream."""
         return self.path / "records"

@@ -31,6 +31,7 @@ from clew.training.config import TrainConfig
 from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
+from clew.training.run_code import save_code, warn_about_dataset
 from clew.training.train_settings import TrainSettings, with_optimizer
 from clew.training.training_start import TrainingStart
 
@@ -121,11 +122,14 @@ class TrainingRequest:
             folder, start = self._start(context, view, lease)
             data = Dataset(start.config.dataset)
             check_splits(data)
+            if context.place.rank == 0:
+                warn_about_dataset(start.recipe, data)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
                 run = Run.create(path, config=run_settings(start.recipe, start.config), environment=capture())
                 write_text(run.dataset_file, (data.path / "manifest.json").read_text())
+                save_code(run, start.recipe)
                 _announce(run, view, on_start)
                 return run
 
@@ -157,6 +161,7 @@ def resume(
     lease: Lease | None = None,
     progress: bool | RunView | None = None,
     again: bool = False,
+    current_code: bool = False,
     **settings: Any,
 ) -> Run:
     """Continue a run that was stopped, interrupted or killed, from its newest state.
@@ -172,6 +177,8 @@ def resume(
         progress: See `clew.train`.
         again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
             have to be copied to a store.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved. The run then
+            saves today's code.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`.
 
     Returns:
@@ -190,7 +197,7 @@ def resume(
     from clew.training.run_recipe import recipe_of_run
 
     run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
-    work, config = recipe_of_run(run, recipe)
+    work, config = recipe_of_run(run, recipe, current_code=current_code)
     context = LaunchContext.join(run.path.parent)
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), recorded)
@@ -203,6 +210,8 @@ def resume(
         # under a lease, a process on another host that seems to run it has lost it
         if run.state in (("finished",) if lease is not None else ("running", "finished")):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
+        if current_code:
+            save_code(run, work)
         _announce(run, view, on_start)
         return run
 

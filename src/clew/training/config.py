@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from clew.core.config import Section
+from clew.core.metric_direction import Direction, check_direction, natural_direction
 from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
 from clew.training.asynchronous.rules.backup import BackupSettings
@@ -21,7 +22,6 @@ from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTrait
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Direction = Literal["minimize", "maximize"]
 
 OPTIMIZERS = {
     "adam": "Adam",
@@ -93,7 +93,13 @@ class BestConfig(Section):
     """Which validated weights are saved as `best`."""
 
     metric: str = "loss"
-    direction: Direction = "minimize"
+    direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
+
+    @model_validator(mode="after")
+    def _check_direction(self) -> BestConfig:
+        check_direction(self.metric, self.direction)
+        return self
 
 
 class EarlyStopping(Section):
@@ -102,6 +108,7 @@ class EarlyStopping(Section):
     metric: str | None = None
     """Default: `best.metric`, with its direction."""
     direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
     patience: Count = 5
     """Number of validations without an improvement of more than `min_delta`."""
     min_delta: Annotated[float, Field(ge=0)] = 0.0
@@ -112,7 +119,18 @@ class Target(Section):
 
     metric: str
     value: float
-    direction: Direction = "maximize"
+    direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it, otherwise maximize."""
+
+    @property
+    def goal(self) -> Direction:
+        """The direction in which the metric improves."""
+        return self.direction or natural_direction(self.metric) or "maximize"
+
+    @model_validator(mode="after")
+    def _check_direction(self) -> Target:
+        check_direction(self.metric, self.direction)
+        return self
 
 
 class AsynchronousConfig(EasgdSettings, GemSettings, BackupSettings):

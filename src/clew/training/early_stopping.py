@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from clew.core.metric_direction import natural_direction
 from clew.errors import ConfigError, list_names, nearest
 from clew.training.config import TrainConfig
 from clew.training.schedule import Schedule
@@ -13,8 +14,8 @@ from clew.training.schedule import Schedule
 class MetricTracker:
     """Remembers the best value of a metric, and the number of validations since then."""
 
-    def __init__(self, metric: str, direction: str, min_delta: float = 0.0) -> None:
-        self.metric, self._sign, self._min_delta = metric, 1 if direction == "maximize" else -1, min_delta
+    def __init__(self, metric: str, direction: str | None, min_delta: float = 0.0) -> None:
+        self.metric, self._direction, self._min_delta = metric, direction or natural_direction(metric), min_delta
         self.best: float | None = None
         self.since = 0
 
@@ -26,12 +27,15 @@ class MetricTracker:
             setting: Name of the setting that selects the metric, for the message.
 
         Raises:
-            ConfigError: There is no such metric.
+            ConfigError: There is no such metric, or its direction is not known.
         """
         if self.metric not in metrics:
             names = list_names(metrics, self.metric)
             raise ConfigError(f"{setting} '{self.metric}' is not among {names}{nearest(self.metric, metrics)}")
-        score = self._sign * metrics[self.metric]
+        if self._direction is None:
+            place = setting.removesuffix(".metric")
+            raise ConfigError(f"{setting} '{self.metric}' needs {place}.direction: minimize or maximize")
+        score = (1 if self._direction == "maximize" else -1) * metrics[self.metric]
         better = not math.isnan(score) and (self.best is None or score > self.best + self._min_delta)
         self.best, self.since = (score, 0) if better else (self.best, self.since + 1)
         return better
@@ -50,8 +54,9 @@ class ValidationTracker:
         self._plateau = MetricTracker(best.metric, best.direction)
         self._early: MetricTracker | None = None
         if early is not None:
-            default = best.direction if early.metric in (None, best.metric) else "minimize"
-            self._early = MetricTracker(early.metric or best.metric, early.direction or default, early.min_delta)
+            metric = early.metric or best.metric
+            direction = early.direction or (best.direction if metric == best.metric else None)
+            self._early = MetricTracker(metric, direction, early.min_delta)
 
     def update(self, metrics: dict[str, float]) -> tuple[bool, str]:
         """Add a validation.
@@ -78,7 +83,7 @@ class ValidationTracker:
                 f"train.target.metric '{target.metric}' is not among {list_names(metrics, target.metric)}"
             )
         value = metrics[target.metric]
-        reached = value >= target.value if target.direction == "maximize" else value <= target.value
+        reached = value >= target.value if target.goal == "maximize" else value <= target.value
         return f"{target.metric} is {value:.6g}, the target was {target.value:g}" if reached else ""
 
     def _patience_exceeded(self, metrics: dict[str, float]) -> str:

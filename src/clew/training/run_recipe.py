@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from clew.core.config import Document, validate
-from clew.errors import RecipeError
+from clew.errors import ClewError, RecipeError
 from clew.models.columns import Columns
 from clew.recipe import Recipe, find, resolve
 from clew.runs import Run
+from clew.runs.saved_code import SavedCode
 from clew.training.config import TrainConfig
+from clew.training.run_code import saved_recipe, warn_about_code, with_saved_places
 
 
-def recipe_of_run(run: Run, recipe: Any = None) -> tuple[Recipe, TrainConfig]:
-    """Return the recipe and the training settings of a run.
+def recipe_of_run(run: Run, recipe: Any = None, *, current_code: bool = False) -> tuple[Recipe, TrainConfig]:
+    """Return the recipe and the training settings of a run. The code is the one that the run was trained with.
 
     Args:
         run: The run.
         recipe: The recipe or the model itself, if it was typed into a notebook. Not needed for a run that was trained
             in this process.
+        current_code: Whether to use today's code of the recipe instead of the one that the run saved.
 
     Raises:
         RecipeError: The recipe cannot be loaded again.
+
+    Warns:
+        CodeWarning: Today's code differs from that of the run.
     """
-    if recipe is None and run.recipe is not None:
+    if recipe is None and run.recipe is not None and not current_code:
         return run.recipe, _train_config(run.config())
     if recipe is None and not run.config().data.get("recipe"):
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be loaded again; pass it as recipe=")
-    return _build(run.config(), recipe)
+    code = SavedCode.of_run(run)
+    if recipe is not None or code is None:
+        return _build(run.config(), recipe)
+    if current_code:
+        loaded, config = _build(run.config())
+        warn_about_code(run, code, loaded, current=True)
+        return loaded, config
+    loaded, config = _build(run.config(), kind=saved_recipe(run, code), adapt=partial(with_saved_places, run, code))
+    with contextlib.suppress(ClewError):  # today's code may be gone, or broken: the run does not need it
+        warn_about_code(run, code, _build(run.config())[0], current=False)
+    return loaded, config
 
 
 def recipe_from_settings(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:
@@ -44,12 +62,19 @@ def recipe_from_settings(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:
     return _build(Document(dict(data), source="the master"))
 
 
-def _build(document: Document, recipe: Any = None) -> tuple[Recipe, TrainConfig]:
+def _build(
+    document: Document,
+    recipe: Any = None,
+    *,
+    kind: type[Recipe] | None = None,
+    adapt: Callable[[Any], Any] = lambda config: config,
+) -> tuple[Recipe, TrainConfig]:
     location = str(document.data.get("recipe", ""))
     model = recipe if isinstance(recipe, nn.Module) else None
-    kind = find(location) if recipe is None or model is not None else type(resolve(recipe))
+    if kind is None:
+        kind = find(location) if recipe is None or model is not None else type(resolve(recipe))
     values = {name: value for name, value in document.data.items() if name in kind.Config.model_fields}
-    config = validate(kind.Config, Document(values, document.places, document.source))
+    config = adapt(validate(kind.Config, Document(values, document.places, document.source)))
     return kind(config) if model is None else Columns(config, model=model), _train_config(document)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import optuna
 
-from clew.tuning.config import Direction
+from clew.core.metric_direction import Direction
 
 _FEWEST = 4
 """Complete trials below which importances are not computed."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from clew.core.config import Section
+from clew.core.metric_direction import Direction, metric_direction
 
-Direction = Literal["minimize", "maximize"]
 Count = Annotated[int, Field(ge=1)]
 Number = int | float
 Scalar = bool | int | float | str | None
@@ -107,7 +107,8 @@ class Objective(Section):
     metric: str
     """`val/NAME` for a metric of the validation; `run/NAME` for parameters, seconds, cpu_seconds or
     samples_per_second."""
-    direction: Direction = "minimize"
+    direction: Direction | None = None
+    """Default: that of the metric, if its name tells it: minimize for losses and errors, maximize for accuracies."""
 
     @model_validator(mode="after")
     def _check_metric(self) -> Self:
@@ -116,7 +117,17 @@ class Objective(Section):
             raise ValueError(f"write val/METRIC or run/{{{','.join(FACTS)}}}, not '{self.metric}'")
         if kind == "run" and name not in FACTS:
             raise ValueError(f"run/{name}: choose from {', '.join(FACTS)}")
+        metric_direction(self.metric, self.direction)
         return self
+
+    @property
+    def goal(self) -> Direction:
+        """The direction in which the metric improves."""
+        return metric_direction(self.metric, self.direction)
+
+    def with_direction(self) -> Self:
+        """Return the same objective with the direction set."""
+        return self.model_copy(update={"direction": self.goal})
 
     @property
     def validated(self) -> str | None:
@@ -166,7 +177,8 @@ class TuneConfig(Section):
     """Parameters by key of the settings, for example `train.optimizer.lr: {log: [1e-5, 1e-1]}`."""
     objective: str | tuple[Objective, ...] = "val/loss"
     """One metric, with `direction`; or a list of {metric, direction} for a Pareto front."""
-    direction: Direction = "minimize"
+    direction: Direction | None = None
+    """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
     trials: Count = 20
     sampler: SamplerConfig = SamplerConfig()
     pruner: PrunerConfig = PrunerConfig()
@@ -223,7 +235,7 @@ class TuneConfig(Section):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """The objectives as a tuple."""
+        """The objectives as a tuple, with their directions set."""
         if isinstance(self.objective, str):
-            return (Objective(metric=self.objective, direction=self.direction),)
-        return self.objective
+            return (Objective(metric=self.objective, direction=self.direction).with_direction(),)
+        return tuple(objective.with_direction() for objective in self.objective)

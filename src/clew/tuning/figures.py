@@ -55,7 +55,7 @@ def _history(study: StudySnapshot) -> Iterator[Figure]:
         last = [trial.last_report for trial in pruned]
         traces.append(points([trial.number for trial in pruned], last, "pruned, last value", colour=4))
     if len(study.config.objectives) == 1:
-        best = list(accumulate(values, min if objective.direction == "minimize" else max))
+        best = list(accumulate(values, min if objective.goal == "minimize" else max))
         stroke = {"color": COLOURS[1], "width": 2, "shape": "hv"}
         traces.append(line([trial.number for trial in trials], best, "best so far", line=stroke))
     yield figure(traces, title="History", x="trial", y=objective.metric, yaxis=_axis_type(values))
@@ -115,7 +115,7 @@ def _parallel_coordinates(study: StudySnapshot) -> Iterator[Figure]:
     dashboard forbids.
     """
     objective = study.config.objectives[0]
-    worst_first = objective.direction == "minimize"
+    worst_first = objective.goal == "minimize"
     trials = sorted(study.complete, key=lambda trial: trial.values[0], reverse=worst_first)[-_MOST_LINES:]
     if len(trials) < 2:
         return

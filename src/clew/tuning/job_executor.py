@@ -308,7 +308,7 @@ def common_settings(data: Mapping[str, Any], config: TuneConfig) -> dict[str, An
     fixed: dict[str, Any] = {}
     first = next((objective for objective in config.objectives if objective.validated), None)
     if first is not None:  # the best checkpoint must be the one the objective is measured at
-        fixed |= {"train.best.metric": first.validated, "train.best.direction": first.direction}
+        fixed |= {"train.best.metric": first.validated, "train.best.direction": first.goal}
     if config.packed is not None:  # one pass over the data serves all trials of a pack
         order, seed = (data["train"].get(name) for name in ("order", "seed"))
         fixed["train.order"] = seed if order is None else order

@@ -46,7 +46,7 @@ def _best_validation(validations: list[Record], objectives: Sequence[Objective])
     first = next((objective for objective in objectives if objective.validated), None)
     if first is None or not validations:
         return validations[-1] if validations else {"metrics": {}}
-    name, sign = str(first.validated), 1 if first.direction == "minimize" else -1
+    name, sign = str(first.validated), 1 if first.goal == "minimize" else -1
     with_metric = [record for record in validations if record["metrics"].get(name) is not None]
     if not with_metric:
         return validations[-1]

@@ -43,7 +43,7 @@ def write_report(study: Study) -> Path:
 def _facts(study: Study) -> list[str]:
     config = study.config
     return [
-        *(f"<b>{escape(objective.metric)}</b> {objective.direction}d" for objective in config.objectives),
+        *(f"<b>{escape(objective.metric)}</b> {objective.goal}d" for objective in config.objectives),
         *(f"{number} {state}" for state, number in study.count().items() if number),
         f"sampler {config.sampler.name}",
         f"pruner {config.pruner.name}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from clew.core.metric_direction import Direction
 from clew.tuning import space
 from clew.tuning.best_trials import best_indices, parameter_importances
-from clew.tuning.config import Direction, TuneConfig
+from clew.tuning.config import TuneConfig
 from clew.tuning.folder import run_name
 
 State = Literal["waiting", "running", "complete", "pruned", "failed"]
@@ -69,7 +70,7 @@ class StudySnapshot:
     @property
     def directions(self) -> list[Direction]:
         """`minimize` or `maximize`, one per objective."""
-        return [objective.direction for objective in self.config.objectives]
+        return [objective.goal for objective in self.config.objectives]
 
     def best(self) -> list[TrialSummary]:
         """Return the best trial, or the Pareto front for several objectives; empty if no trial is complete."""

@@ -78,7 +78,7 @@ class Study:
             storage=self._storage,
             sampler=optuna_setup.create_sampler(config),
             pruner=optuna_setup.create_pruner(config.pruner, steps),
-            directions=[objective.direction for objective in config.objectives],
+            directions=[objective.goal for objective in config.objectives],
             load_if_exists=True,
         )
         weakref.finalize(self, _close_connections, self._storage)

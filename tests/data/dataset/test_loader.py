@@ -139,13 +139,13 @@ def test_damaged_memory_is_reported() -> None:
 
 
 def test_compressed_memory_reports_its_ratio_and_speed(data: Dataset) -> None:
-    made = store(data, "compressed")
-    assert isinstance(made, CompressedSamples)
-    made.read(np.arange(300))
+    samples = store(data, "compressed")
+    assert isinstance(samples, CompressedSamples)
+    samples.read(np.arange(300))
     raw = store(data, "memory").facts["bytes"]
-    assert made.facts["raw_bytes"] == raw
-    assert made.facts["bytes"] < raw / 2
-    assert made.facts["read_bytes"] >= raw and made.facts["read_seconds"] > 0
+    assert samples.facts["raw_bytes"] == raw
+    assert samples.facts["bytes"] < raw / 2
+    assert samples.facts["read_bytes"] >= raw and samples.facts["read_seconds"] > 0
 
 
 def test_compressed_memory_holds_only_what_is_requested(data: Dataset) -> None:
@@ -210,13 +210,13 @@ def test_an_epoch_can_be_resumed_at_any_batch(data: Dataset, keep: SampleStorage
 def test_streamed_batches_do_not_depend_on_the_number_of_ranks(
     n: int, size: int, ranks: int, epoch: int, mix: bool
 ) -> None:
-    made = [Sampler(n, size, 5, rank, ranks, mix, window=4, streamed=True) for rank in range(ranks)]
+    samplers = [Sampler(n, size, 5, rank, ranks, mix, window=4, streamed=True) for rank in range(ranks)]
     alone = Sampler(n, size, 5, shuffle=mix, window=4, streamed=True).batches(epoch)
-    shares = [list(each.epoch(epoch)) for each in made]
+    shares = [list(each.epoch(epoch)) for each in samplers]
     assert [sorted(batch) for batch in alone] == [sorted(np.concatenate(parts)) for parts in zip(*shares, strict=True)]
     assert sorted(np.concatenate(alone)) == list(range(n))
     assert all(
-        set(made[rank].epoch(epoch + 1).__next__()) <= set(np.flatnonzero(made[rank].owned(np.arange(n))))
+        set(samplers[rank].epoch(epoch + 1).__next__()) <= set(np.flatnonzero(samplers[rank].owned(np.arange(n))))
         for rank in range(ranks)
     )
 
@@ -240,11 +240,11 @@ def test_an_error_in_the_thread_is_raised_where_items_are_taken() -> None:
 
 
 def test_a_missing_shard_is_named(data: Dataset, tmp_path: Path) -> None:
-    gone = DiskSamples(data, "train", None)
-    gone._dataset = Dataset(data.path)
-    gone._dataset.path = tmp_path
+    samples = DiskSamples(data, "train", None)
+    samples._dataset = Dataset(data.path)
+    samples._dataset.path = tmp_path
     with pytest.raises(Exception, match=r"0\.h5: no such file"):
-        gone.read(np.array([0]))
+        samples.read(np.array([0]))
 
 
 def test_padding_has_a_mask_and_comes_off_again() -> None:

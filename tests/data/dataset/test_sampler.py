@@ -78,10 +78,10 @@ def test_buckets_distribute_every_sample_once_on_any_number_of_ranks(
     lengths: NDArray[np.int64], size: int, ranks: int, epoch: int, budget: int | None
 ) -> None:
     n = len(lengths)
-    made = [Sampler(n, size, 7, r, ranks, lengths=lengths, window=3, budget=budget) for r in range(ranks)]
-    shares = [batches(each, epoch) for each in made]
+    samplers = [Sampler(n, size, 7, r, ranks, lengths=lengths, window=3, budget=budget) for r in range(ranks)]
+    shares = [batches(each, epoch) for each in samplers]
     joined = [list(chain(*parts)) for parts in zip(*shares, strict=True)]
-    assert joined == [batch.tolist() for batch in made[0].batches(epoch)]
+    assert joined == [batch.tolist() for batch in samplers[0].batches(epoch)]
     assert sorted(chain(*joined)) == list(range(n))
     assert all(len(batch) <= size for batch in joined)
 
@@ -104,8 +104,8 @@ def test_an_epoch_can_be_resumed_at_any_batch(n: int, size: int, epoch: int, sta
 def test_buckets_pad_little_where_random_batches_pad_a_lot() -> None:
     lengths = np.random.default_rng(1).lognormal(3.0, 0.7, 20_000).astype(np.int64) + 1
     padded = {}
-    for name, known in (("random", None), ("buckets", lengths)):
-        made = Sampler(len(lengths), 128, lengths=known).batches(0)
-        padded[name] = sum(len(batch) * lengths[batch].max() for batch in made) / lengths.sum()
+    for name, bucket_lengths in (("random", None), ("buckets", lengths)):
+        sampled = Sampler(len(lengths), 128, lengths=bucket_lengths).batches(0)
+        padded[name] = sum(len(batch) * lengths[batch].max() for batch in sampled) / lengths.sum()
     assert padded["buckets"] < 1.2
     assert padded["random"] > 3

@@ -69,11 +69,13 @@ FIXED = {
 @pytest.mark.parametrize("text", FIXED)
 @given(EVENTS)
 def test_values_per_event_are_those_of_numpy(text: str, events: list[Any]) -> None:
-    made = table(events)
-    wide = {n: c.astype(np.int64) if c.dtype == np.int8 else c for n, c in made.items() if isinstance(c, np.ndarray)}
+    events_table = table(events)
+    wide = {
+        n: c.astype(np.int64) if c.dtype == np.int8 else c for n, c in events_table.items() if isinstance(c, np.ndarray)
+    }
     with np.errstate(all="ignore"):
         expected = np.asarray(FIXED[text](type("Columns", (), wide)))
-    values = Expression(text).evaluate(made)
+    values = Expression(text).evaluate(events_table)
     np.testing.assert_array_equal(values, expected)
 
 
@@ -101,10 +103,10 @@ RAGGED = {
 @pytest.mark.parametrize("text", RAGGED)
 @given(EVENTS.filter(bool))
 def test_values_of_items_are_those_of_awkward(text: str, events: list[Any]) -> None:
-    made = table(events)
-    expected, values = RAGGED[text](made.to_awkward()), Expression(text).evaluate(made)
+    events_table = table(events)
+    expected, values = RAGGED[text](events_table.to_awkward()), Expression(text).evaluate(events_table)
     if isinstance(values, Ragged):
-        assert values.offsets is made.ragged("hit_pt").offsets
+        assert values.offsets is events_table.ragged("hit_pt").offsets
         assert ak.num(expected).tolist() == values.lengths.tolist()
         np.testing.assert_array_equal(values.values, ak.flatten(expected).to_numpy())
     else:

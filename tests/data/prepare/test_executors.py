@@ -43,14 +43,14 @@ def test_every_executor_gives_the_same_bytes(
 ) -> None:
     if executor == "dask":
         pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-    made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, executor=executor)
-    assert fingerprint(made.path) == expected
+    dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, executor=executor)
+    assert fingerprint(dataset.path) == expected
 
 
 def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     with ThreadPoolExecutor(2) as pool:
-        made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
-    assert fingerprint(made.path) == expected
+        dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
+    assert fingerprint(dataset.path) == expected
 
 
 @pytest.mark.timeout(120)
@@ -72,8 +72,8 @@ def test_dask_scheduler_by_address_cold_and_warm(
     ) as cluster:
         address = cluster.scheduler_address.replace("tcp://", "dask://")
         for _ in range(2):
-            made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=address)
-            assert fingerprint(made.path) == expected
+            dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=address)
+            assert fingerprint(dataset.path) == expected
 
 
 def test_an_unknown_executor_suggests_the_nearest(numbers: Path, cache: Path) -> None:
@@ -202,5 +202,5 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(
         clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2, progress=stop)
     assert threading.active_count() < 10
     assert not (tmp_path / "d").exists()
-    made = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
-    assert fingerprint(made.path) == expected
+    dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), workers=2)
+    assert fingerprint(dataset.path) == expected

@@ -13,8 +13,8 @@ from clew.recipe import find
 
 @pytest.mark.parametrize("detector", ["bes3", "bmn"])
 def test_the_files_are_the_same_by_one_process_and_by_two(detector: str, tmp_path: Path) -> None:
-    made = find("tracking")
-    recipe = made(made.Config.model_validate({"detector": {"name": detector}}))
+    recipe_class = find("tracking")
+    recipe = recipe_class(recipe_class.Config.model_validate({"detector": {"name": detector}}))
     counts: list[int] = []
     for workers in (1, 2):
         count = generate(

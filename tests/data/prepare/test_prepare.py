@@ -48,18 +48,18 @@ def firsts(table: Table) -> Counter[tuple[int, float]]:
 
 
 def test_every_event_is_in_exactly_one_split(events: Path, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", events, settings=["transforms=[]"])
+    dataset = prepare(tmp_path / "dataset", events, settings=["transforms=[]"])
     raw = [firsts(table) for path in events.iterdir() for table in Tracking().read(str(path))]
-    prepared = [firsts(made.read(name)) for name in made.splits]
+    prepared = [firsts(dataset.read(name)) for name in dataset.splits]
     assert sum(prepared, Counter()) == sum(raw, Counter())
     assert sum(map(Counter.total, prepared)) == EVENTS
 
 
 def test_the_splits_have_about_the_requested_shares(events: Path, tmp_path: Path) -> None:
     shares = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0}
-    made = prepare(tmp_path / "dataset", events, split=shares)
+    dataset = prepare(tmp_path / "dataset", events, split=shares)
     for name, share in shares.items():
-        assert abs(made.splits[name] - share * EVENTS) <= 5 * np.sqrt(EVENTS * share * (1 - share))
+        assert abs(dataset.splits[name] - share * EVENTS) <= 5 * np.sqrt(EVENTS * share * (1 - share))
 
 
 def test_two_workers_make_the_same_bytes_as_one(events: Path, dataset: Dataset, tmp_path: Path) -> None:
@@ -72,19 +72,19 @@ def test_names_order_and_times_of_inputs_do_not_matter(events: Path, dataset: Da
     first, second = sorted(events.iterdir())
     renamed = [Path(shutil.copy(second, tmp_path / "a.txt")), Path(shutil.copy(first, tmp_path / "b.txt"))]
     os.utime(renamed[0], (0, 0))
-    made = prepare(tmp_path / "dataset", *renamed)
-    assert made.manifest.key == dataset.manifest.key
-    assert content(made, "*.h5") == content(dataset, "*.h5")
-    assert {item.name for item in made.manifest.inputs} == {"a.txt", "b.txt"}
+    renamed_dataset = prepare(tmp_path / "dataset", *renamed)
+    assert renamed_dataset.manifest.key == dataset.manifest.key
+    assert content(renamed_dataset, "*.h5") == content(dataset, "*.h5")
+    assert {item.name for item in renamed_dataset.manifest.inputs} == {"a.txt", "b.txt"}
 
 
 def test_a_split_is_cut_into_shards_of_the_requested_size(events: Path, dataset: Dataset, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", events, shard_mb=0.2)
-    shards = made.manifest.splits["train"]
+    sharded = prepare(tmp_path / "dataset", events, shard_mb=0.2)
+    shards = sharded.manifest.splits["train"]
     assert len(shards) > 2
     assert all(shard.bytes < 0.3e6 for shard in shards)
-    assert np.array_equal(made.read("train").fixed("event"), dataset.read("train").fixed("event"))
-    made.verify()
+    assert np.array_equal(sharded.read("train").fixed("event"), dataset.read("train").fixed("event"))
+    sharded.verify()
 
 
 @pytest.mark.parametrize("setting", ["segments.z_cut=100", "detector.z_max=500", "transforms=[]"])
@@ -115,18 +115,18 @@ def test_one_changed_number_in_an_input_changes_the_key(small_file: Path, tmp_pa
 
 
 def test_doing_it_again_does_nothing(small_file: Path, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", small_file)
-    before = {path: path.stat() for path in made.path.iterdir()}
+    dataset = prepare(tmp_path / "dataset", small_file)
+    before = {path: path.stat() for path in dataset.path.iterdir()}
     again = prepare(tmp_path / "dataset", small_file, settings=["model.hidden=4"], workers=2, replace=True)
     assert {path: path.stat() for path in again.path.iterdir()} == before
 
 
 def test_another_dataset_is_not_overwritten(small_file: Path, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", small_file)
-    before = content(made)
+    dataset = prepare(tmp_path / "dataset", small_file)
+    before = content(dataset)
     with pytest.raises(DataError, match="dataset holds another dataset; choose another --output, or use --replace"):
         prepare(tmp_path / "dataset", small_file, seed=1)
-    assert content(made) == before
+    assert content(dataset) == before
 
 
 def test_another_dataset_is_replaced_if_requested(small_file: Path, tmp_path: Path) -> None:

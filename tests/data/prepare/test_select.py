@@ -54,17 +54,17 @@ def _values(dataset: Dataset, name: str) -> list[float]:
 
 @pytest.mark.parametrize("by", ["event", "file", "run"])
 def test_a_file_without_a_passing_event_is_accepted(low: Path, high: Path, tmp_path: Path, by: str) -> None:
-    made = _prepare(tmp_path / "d", low, high, where="pt >= 30 && sum(hit) > 0", split_by=by)
-    assert _values(made, "pt") == list(range(30, 60))
-    assert {item.name: item.events for item in made.manifest.inputs} == {"low.h5": 0, "high.h5": 30}
-    made.verify()
+    dataset = _prepare(tmp_path / "d", low, high, where="pt >= 30 && sum(hit) > 0", split_by=by)
+    assert _values(dataset, "pt") == list(range(30, 60))
+    assert {item.name: item.events for item in dataset.manifest.inputs} == {"low.h5": 0, "high.h5": 30}
+    dataset.verify()
 
 
 def test_pieces_without_a_passing_event_are_accepted_in_any_order(low: Path, high: Path, tmp_path: Path) -> None:
     for number, where in enumerate(["pt < 3", "pt >= 57"]):
-        made = _prepare(tmp_path / str(number), low, high, where=where, split={"all": 1.0})
-        assert made.splits == {"all": 3}
-        assert sorted(made.lengths("all", "hit").tolist()) == made.read("all").ragged("hit").lengths.tolist()
+        dataset = _prepare(tmp_path / str(number), low, high, where=where, split={"all": 1.0})
+        assert dataset.splits == {"all": 3}
+        assert sorted(dataset.lengths("all", "hit").tolist()) == dataset.read("all").ragged("hit").lengths.tolist()
 
 
 def test_no_passing_event_at_all_names_the_cut(low: Path, high: Path, tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ def test_no_passing_event_is_reported_before_a_fit_complains(low: Path, tmp_path
 
 
 def test_a_fit_is_on_the_events_that_pass(low: Path, high: Path, tmp_path: Path) -> None:
-    made = _prepare(tmp_path / "d", low, high, where="pt > 56", more=[Standard(columns=("pt",))])
-    assert made.manifest.transforms[1]["mean"] == {"pt": 58.0}
+    dataset = _prepare(tmp_path / "d", low, high, where="pt > 56", more=[Standard(columns=("pt",))])
+    assert dataset.manifest.transforms[1]["mean"] == {"pt": 58.0}
 
 
 def test_computed_weights_reach_the_dataset(low: Path, tmp_path: Path) -> None:
-    made = _prepare(tmp_path / "d", low, where="pt > 17", more=[Compute(column="weight", expression="pt / 2")])
-    assert _values(made, "weight") == [9.0, 9.5]
+    dataset = _prepare(tmp_path / "d", low, where="pt > 17", more=[Compute(column="weight", expression="pt / 2")])
+    assert _values(dataset, "weight") == [9.0, 9.5]
 
 
 def test_a_second_time_the_cache_knows_that_events_were_read(low: Path, high: Path, tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_changed_cuts_are_explained(low: Path, tmp_path: Path) -> None:
 def test_the_tracking_recipe_takes_cuts(events: Path, tmp_path: Path) -> None:
     cut = Select(where="event % 2 == 0 & len(x) > 0")
     recipe = Tracking(TrackingConfig(transforms=(cut, *TrackingConfig().transforms)))
-    made = clew.prepare(recipe, input=[str(events)], output=str(tmp_path / "d"), workers=2)
-    assert _values(made, "event") == list(range(0, 300, 2))
+    dataset = clew.prepare(recipe, input=[str(events)], output=str(tmp_path / "d"), workers=2)
+    assert _values(dataset, "event") == list(range(0, 300, 2))

@@ -37,12 +37,12 @@ def numbers(dataset: Dataset, split: str) -> set[int]:
 
 def test_every_event_goes_where_its_file_goes(files: dict[str, str], tmp_path: Path) -> None:
     whole = prepare(tmp_path / "a", files["a"], split={"all": 1.0})
-    made = prepare(tmp_path / "d", {"val": files["b"], "train": [files["a"]]})
-    assert numbers(made, "train") == numbers(whole, "all")
-    assert numbers(made, "train") | numbers(made, "val") == set(range(300))
-    assert list(made.splits) == ["val", "train"]
-    assert {item.name: item.split for item in made.manifest.inputs} == {"a.txt": "train", "b.txt": "val"}
-    made.verify()
+    dataset = prepare(tmp_path / "d", {"val": files["b"], "train": [files["a"]]})
+    assert numbers(dataset, "train") == numbers(whole, "all")
+    assert numbers(dataset, "train") | numbers(dataset, "val") == set(range(300))
+    assert list(dataset.splits) == ["val", "train"]
+    assert {item.name: item.split for item in dataset.manifest.inputs} == {"a.txt": "train", "b.txt": "val"}
+    dataset.verify()
 
 
 def test_the_assignment_is_part_of_the_key_and_not_of_the_stages(files: dict[str, str], tmp_path: Path) -> None:
@@ -71,8 +71,8 @@ def test_names_and_order_do_not_matter_and_doing_it_again_does_nothing(files: di
 
 
 def test_a_plain_input_has_the_splits_it_always_had(files: dict[str, str], dataset: Dataset, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "d", list(files.values()), split={"train": 0.8, "val": 0.1, "test": 0.1})
-    assert made.manifest.key == dataset.manifest.key
+    prepared = prepare(tmp_path / "d", list(files.values()), split={"train": 0.8, "val": 0.1, "test": 0.1})
+    assert prepared.manifest.key == dataset.manifest.key
     assert prepare(tmp_path / "e", str(tmp_path / "raw")).manifest.key == dataset.manifest.key
 
 
@@ -130,8 +130,8 @@ def test_a_yaml_may_give_fewer_splits_than_the_default(tmp_path: Path) -> None:
 
 def test_given_splits_take_the_place_of_those_of_the_config(files: dict[str, str], tmp_path: Path) -> None:
     config = settings.load_settings("tracking", ["prepare.input={train: a, test: b}"]).prepare
-    made = clew.prepare("tracking", config, input={"val": files["a"]}, output=str(tmp_path / "d"), workers=1)
-    assert list(made.splits) == ["val"]
+    dataset = clew.prepare("tracking", config, input={"val": files["a"]}, output=str(tmp_path / "d"), workers=1)
+    assert list(dataset.splits) == ["val"]
 
 
 def test_the_command_line_takes_split_and_pattern(files: dict[str, str], tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_a_path_with_an_equals_sign_stays_a_path(files: dict[str, str], tmp_path
     (tmp_path / "run=1").mkdir()
     shutil.copy(files["a"], tmp_path / "run=1")
     with contextlib.chdir(tmp_path):
-        made = done("prepare", "tracking", "--input", "./run=1/a.txt", "--output", "data", "--workers", "1")
-    assert "test " in made
+        output = done("prepare", "tracking", "--input", "./run=1/a.txt", "--output", "data", "--workers", "1")
+    assert "test " in output
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["train=a.txt", "b.txt"], "--input b.txt: names no split, others do; write SPLIT=b.txt"),
+        (["train=a.txt", "b.txt"], "--input b.txt: has no split, other inputs have one; write SPLIT=b.txt"),
         (["train=none.txt"], "no input file matches 'none.txt'"),
     ],
 )

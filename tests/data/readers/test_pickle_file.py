@@ -82,8 +82,8 @@ class EvilState:
 
     def __reduce__(self) -> Any:
         reduced: Any = np.empty(0).__reduce__()
-        made, message, _ = reduced
-        return made, message, (1, (1,), eval, False, b"x")
+        function, message, _ = reduced
+        return function, message, (1, (1,), eval, False, b"x")
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])

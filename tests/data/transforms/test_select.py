@@ -42,29 +42,29 @@ SAMPLE = table([(10, [0.2, 1.5]), (30, []), (50, [0.9, 0.1, 0.7])])
 
 @given(EVENTS, st.floats(0, 50))
 def test_select_keeps_the_events_that_pass(events: list[Any], cut: float) -> None:
-    made = Select(where=f"pt > {cut} || len(hit_pt) == 2")(table(events))
+    selected = Select(where=f"pt > {cut} || len(hit_pt) == 2")(table(events))
     expected = [event for event in events if event[0] > cut or len(event[1]) == 2]
-    assert made.fixed("pt").tolist() == [pt for pt, _ in expected]
-    assert [hits.tolist() for hits in made.ragged("hit_pt")] == [hits for _, hits in expected]
-    assert made.items_with("hit_pt") == ["hit_pt", "number"]
+    assert selected.fixed("pt").tolist() == [pt for pt, _ in expected]
+    assert [hits.tolist() for hits in selected.ragged("hit_pt")] == [hits for _, hits in expected]
+    assert selected.items_with("hit_pt") == ["hit_pt", "number"]
 
 
 @given(EVENTS.filter(bool), st.floats(0, 2))
 def test_select_items_is_the_mask_of_awkward(events: list[Any], cut: float) -> None:
     before = table(events).drop("leading")
-    made = SelectItems(where=f"hit_pt > {cut} & pt < 40")(before)
+    selected = SelectItems(where=f"hit_pt > {cut} & pt < 40")(before)
     array = before.to_awkward()
     mask = (array.hit_pt > cut) & (array.pt < 40)
-    assert len(made) == len(before)
-    assert made.to_awkward().hit_pt.tolist() == array.hit_pt[mask].tolist()
-    assert made.to_awkward().number.tolist() == array.number[mask].tolist()
-    assert ak.all(made.to_awkward().pt == array.pt)
+    assert len(selected) == len(before)
+    assert selected.to_awkward().hit_pt.tolist() == array.hit_pt[mask].tolist()
+    assert selected.to_awkward().number.tolist() == array.number[mask].tolist()
+    assert ak.all(selected.to_awkward().pt == array.pt)
 
 
 def test_pointers_at_items_that_stay_follow_them() -> None:
-    made = SelectItems(where="hit_pt > 0.5")(SAMPLE)
-    assert [event.tolist() for event in made.ragged("number")] == [[1], [], [2, 4]]
-    assert [event.tolist() for event in made.ragged("leading")] == [[0], [], [0]]
+    selected = SelectItems(where="hit_pt > 0.5")(SAMPLE)
+    assert [event.tolist() for event in selected.ragged("number")] == [[1], [], [2, 4]]
+    assert [event.tolist() for event in selected.ragged("leading")] == [[0], [], [0]]
 
 
 def test_pointers_at_items_that_would_go_are_an_error() -> None:
@@ -74,12 +74,12 @@ def test_pointers_at_items_that_would_go_are_an_error() -> None:
 
 @given(EVENTS)
 def test_compute_adds_a_column(events: list[Any]) -> None:
-    made = Compute(column="share", expression="hit_pt / (1 + pt)", unit="1/GeV")(table(events))
+    computed = Compute(column="share", expression="hit_pt / (1 + pt)", unit="1/GeV")(table(events))
     before = table(events)
     expected = before.ragged("hit_pt").values / (1 + np.repeat(before.fixed("pt"), before.ragged("hit_pt").lengths))
-    np.testing.assert_array_equal(made.ragged("share").values, expected)
-    assert made.items_with("share") == ["hit_pt", "number", "share"]
-    assert made.units == {"pt": "GeV", "share": "1/GeV"}
+    np.testing.assert_array_equal(computed.ragged("share").values, expected)
+    assert computed.items_with("share") == ["hit_pt", "number", "share"]
+    assert computed.units == {"pt": "GeV", "share": "1/GeV"}
 
 
 def test_compute_makes_event_weights_and_replaces_columns() -> None:

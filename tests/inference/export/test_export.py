@@ -84,14 +84,14 @@ class Fixed(Different):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("export")
-    (made / "net.py").write_text(NET)
+    path = tmp_path_factory.mktemp("export")
+    (path / "net.py").write_text(NET)
     rng = np.random.default_rng(4)
     pt, eta, mass = 3e4 + 9e3 * rng.normal(size=300), rng.normal(size=300), rng.exponential(2.0, 300)
-    with h5py.File(made / "events.h5", "w") as file:
+    with h5py.File(path / "events.h5", "w") as file:
         file["pt"], file["eta"], file["mass"], file["event"] = pt, eta, mass, np.arange(300)
         file["top"] = (eta > 0).astype(np.int64)
-    return made
+    return path
 
 
 def flat_run(folder: Path, name: str = "build", **more: Any) -> Run:
@@ -125,16 +125,16 @@ def same(left: Table, right: Table, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_an_exported_model_takes_raw_columns(to: str, scaled: Run, folder: Path, tmp_path: Path) -> None:
-    made = clew.export(scaled, to=to, output=tmp_path / f"model{ENDINGS[to]}")
-    assert made.facts.included == ("standard of pt, eta, mass",)
-    assert made.facts.left_out == ("select 'mass < 9'",)
+    exported = clew.export(scaled, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert exported.facts.included == ("standard of pt, eta, mass",)
+    assert exported.facts.left_out == ("select 'mass < 9'",)
     with h5py.File(folder / "events.h5") as file:
         selected = file["mass"][:] < 9
         raw = np.stack([file[name][:][selected] for name in ("pt", "eta", "mass")], axis=1).astype(np.float32)
     if to == "onnx":
-        (exported_output,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
+        (exported_output,) = onnxruntime.InferenceSession(exported.path).run(None, {"features": raw})
     else:
-        exported_output = torch.export.load(made.path).module()(torch.from_numpy(raw))["output"].detach().numpy()
+        exported_output = torch.export.load(exported.path).module()(torch.from_numpy(raw))["output"].detach().numpy()
     run_rows = clew.predict(scaled, input=[str(folder / "events.h5")])
     assert isinstance(run_rows, Table)
     np.testing.assert_allclose(exported_output, run_rows.fixed("output"), atol=1e-5)
@@ -150,11 +150,11 @@ def test_clew_predicts_with_it_as_with_the_run(to: str, scaled: Run, folder: Pat
 
 @pytest.mark.parametrize("to", ENDINGS)
 def test_a_keras_cnn_is_exported_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
-    made = clew.export(keras_run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
-    assert made.facts.difference <= (1e-5 if to == "onnx" else 0)
-    same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))
+    exported = clew.export(keras_run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert exported.facts.difference <= (1e-5 if to == "onnx" else 0)
+    same(clew.predict(keras_run), clew.predict(exported.path, data=dataset_of(keras_run)))
     if to == "keras":
-        again = keras.load_keras().models.load_model(made.path)
+        again = keras.load_keras().models.load_model(exported.path)
         run_rows = clew.predict(keras_run, split="val")
         assert isinstance(run_rows, Table)
         x = Dataset(dataset_of(keras_run)).read("val").fixed("features")
@@ -167,8 +167,8 @@ def test_a_keras_file_scales_by_itself(folder: Path, tmp_path: Path) -> None:
     path = saved(model, folder / "flat.keras")
     settings = {"features": "pt,eta,mass", "labels": "top", "scale": "min_max", **QUICK}
     run = clew.train(path, str(folder / "events.h5"), output=folder / "runs" / "scaled-keras", **settings)
-    made = clew.export(run, to="keras", output=tmp_path / "out.keras")
-    again = library.models.load_model(made.path)
+    exported = clew.export(run, to="keras", output=tmp_path / "out.keras")
+    again = library.models.load_model(exported.path)
     with h5py.File(folder / "events.h5") as file:
         raw = np.stack([file[name][:] for name in ("pt", "eta", "mass")], axis=1).astype(np.float32)
     run_rows = clew.predict(run, input=[str(folder / "events.h5")])
@@ -184,20 +184,20 @@ def test_sequences_have_two_free_axes(to: str, folder: Path, tmp_path: Path) -> 
     table = Table({"a": items, "b": items.share(5 + rng.normal(size=int(lengths.sum()))), "Y": rng.integers(0, 3, 120)})
     settings = {"features": "a,b", "labels": "Y", "scale": "standard", **QUICK}
     run = clew.train(f"{folder / 'net.py'}:Pool", table, output=folder / "runs" / f"pool-{to}", **settings)
-    made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
-    assert [(each.name, each.axes) for each in made.facts.inputs] == [
+    exported = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert [(each.name, each.axes) for each in exported.facts.inputs] == [
         ("features", ("events", "features_longest")),
         ("features_mask", ("events", "features_longest")),
     ]
-    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
+    same(clew.predict(run), clew.predict(exported.path, data=dataset_of(run)))
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Dataset, tmp_path: Path) -> None:
-    made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
-    assert [each.axes for each in made.facts.inputs] == [("node_items",), ("edge_items",)]
-    assert "Tracking.prepare, which makes edge, node" in made.facts.left_out
-    same(clew.predict(run), clew.predict(made.path, data=dataset))
+    exported = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert [each.axes for each in exported.facts.inputs] == [("node_items",), ("edge_items",)]
+    assert "Tracking.prepare, which makes edge, node" in exported.facts.left_out
+    same(clew.predict(run), clew.predict(exported.path, data=dataset))
 
 
 def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) -> None:
@@ -212,17 +212,17 @@ def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) ->
 
 
 def test_names_and_facts_are_in_the_file(scaled: Run, keras_run: Run, tmp_path: Path) -> None:
-    made = {to: clew.export(keras_run, to=to, output=tmp_path / f"m{ENDINGS[to]}") for to in ENDINGS}
-    session = onnxruntime.InferenceSession(made["onnx"].path)
+    exported = {to: clew.export(keras_run, to=to, output=tmp_path / f"m{ENDINGS[to]}") for to in ENDINGS}
+    session = onnxruntime.InferenceSession(exported["onnx"].path)
     assert [(each.name, each.shape) for each in session.get_inputs()] == [("features", ["events", 8, 8, 1])]
     assert [(each.name, each.shape) for each in session.get_outputs()] == [("output", ["events", 3])]
-    with zipfile.ZipFile(made["keras"].path) as file:
+    with zipfile.ZipFile(exported["keras"].path) as file:
         archived_facts = json.loads(file.read("clew.json"))
     for facts in (json.loads(session.get_modelmeta().custom_metadata_map["clew"]), archived_facts):
         assert (facts["run"], facts["clew_version"], facts["outputs"]) == ("cnn", clew.__version__, ["output"])
         assert facts["dataset_key"] == Dataset(dataset_of(keras_run)).manifest.key
         assert len(facts["config_hash"]) == 64 and facts["inputs"][0]["name"] == "features"
-    assert read_facts(made["torch"].path).weights == "best"
+    assert read_facts(exported["torch"].path).weights == "best"
 
 
 def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:

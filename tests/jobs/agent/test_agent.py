@@ -223,8 +223,8 @@ def test_two_agents_race_and_every_job_is_done_once(
         start_agent(ada, name, cpus=4)
     marks = tmp_path / "marks"
     line = f"import os; f = os.open({str(marks)!r}, os.O_WRONLY | os.O_APPEND | os.O_CREAT); os.write(f, b'{{}}\\n')"
-    made = [python(ada, line.format(number)).id for number in range(50)]
-    ended = [ada.jobs.wait(job, seconds=120) for job in made]
+    job_ids = [python(ada, line.format(number)).id for number in range(50)]
+    ended = [ada.jobs.wait(job, seconds=120) for job in job_ids]
     assert {each.state for each in ended} == {"done"}, [each.reason for each in ended if each.state != "done"]
     assert {each.attempt for each in ended} == {1}
     assert Counter(marks.read_text().split()) == Counter(map(str, range(50)))
@@ -288,8 +288,8 @@ def test_the_token_of_a_job_grants_access_to_its_run_only_and_until_it_ends(
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
     with shared_server.client(_token(agent_process, job.id)) as job_client:
-        made = job_client.post("/api/v1/runs", json={"uid": "jobs", "name": "jobs"}).json()
-        assert made["job"] == job.id and job_client.get(f"/api/v1/runs/{made['id']}").status_code == 200
+        run = job_client.post("/api/v1/runs", json={"uid": "jobs", "name": "jobs"}).json()
+        assert run["job"] == job.id and job_client.get(f"/api/v1/runs/{run['id']}").status_code == 200
         refused: list[httpx.Response] = [
             job_client.get(f"/api/v1/runs/{before['id']}"),
             job_client.get("/api/v1/runs"),
@@ -300,10 +300,10 @@ def test_the_token_of_a_job_grants_access_to_its_run_only_and_until_it_ends(
             job_client.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"]}),
         ]
         assert {each.status_code for each in refused} <= {403, 404}
-        assert ada.jobs.get(job.id).run == made["id"]
+        assert ada.jobs.get(job.id).run == run["id"]
         ada.jobs.cancel(job.id)
         ada.jobs.wait(job.id, seconds=30)
-        assert job_client.get(f"/api/v1/runs/{made['id']}").status_code == 401
+        assert job_client.get(f"/api/v1/runs/{run['id']}").status_code == 401
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -313,8 +313,8 @@ def _deep(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize("bad", ["\ud800", {"\udfff": 1}, _deep(200), _deep(300)], ids=["half", "key", "200", "300"])
 def test_values_that_json_cannot_hold_are_refused(person: Any, bad: Any) -> None:
     ada: httpx.Client = person("ada", scopes=("submit", "agent"))
-    who = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
-    agent = ada.post("/api/v1/agents", json=who).json()["id"]
+    registration = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
+    agent = ada.post("/api/v1/agents", json=registration).json()["id"]
     job = {"name": "job", "spec": {"recipe": "none", "bad": bad}}
     for path, body in (("jobs", job), ("runs", {"uid": "x", "name": "x", "config": {"bad": bad}})):
         response = ada.post(f"/api/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
@@ -330,14 +330,14 @@ def user(server: Live) -> Iterator[Client]:
 
 def test_a_server_killed_while_jobs_run_loses_nothing(user: Client, server: Live, start_agent: StartAgent) -> None:
     agent_process = start_agent(user)
-    made = [python(user, f"import time; print('started {n}', flush=True); time.sleep({n})").id for n in (1, 2, 3)]
-    until(lambda: state(user, made[0]) == "running")
+    job_ids = [python(user, f"import time; print('started {n}', flush=True); time.sleep({n})").id for n in (1, 2, 3)]
+    until(lambda: state(user, job_ids[0]) == "running")
     server.stop(signal.SIGKILL)
     time.sleep(1.5)  # the first job ends in this time
     server.start()
-    ended = [user.jobs.wait(job, seconds=60) for job in made]
+    ended = [user.jobs.wait(job, seconds=60) for job in job_ids]
     assert [(each.state, each.attempt) for each in ended] == [("done", 1)] * 3
-    assert ["".join(user.jobs.log(job)) for job in made] == [f"started {n}\n" for n in (1, 2, 3)]
+    assert ["".join(user.jobs.log(job)) for job in job_ids] == [f"started {n}\n" for n in (1, 2, 3)]
     assert "the server does not answer" in agent_process.log
 
 

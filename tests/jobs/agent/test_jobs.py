@@ -94,14 +94,14 @@ def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
         ada, "submit", RECIPE, "--kind", "prepare", "--set", f"prepare.input={inputs}", "--output", "points", "--wait"
     )
     assert finished.returncode == 0, finished.stderr + finished.stdout
-    (known,) = ada.datasets.list()
-    assert known.name == "points" and known.key == flat.manifest.key
+    (listed_dataset,) = ada.datasets.list()
+    assert listed_dataset.name == "points" and listed_dataset.key == flat.manifest.key
     study = tmp_path / "study.yaml"
     space = "{train.optimizer.lr: {log: [1e-3, 1e-1]}}"
     study.write_text(
         f"recipe: {RECIPE}\ntrain: {{epochs: 1, threads: 1}}\ntune: {{space: {space}, trials: 2, parallel: 1}}\n"
     )
-    finished = command(ada, "submit", study, "--kind", "tune", "--dataset", known.key, "--wait")
+    finished = command(ada, "submit", study, "--kind", "tune", "--dataset", listed_dataset.key, "--wait")
     assert finished.returncode == 0, finished.stderr + finished.stdout + "".join(ada.jobs.log(2))
     (listed_study,) = ada.studies.list()
     assert listed_study.external and listed_study.counts == {"complete": 2} and listed_study.best

@@ -276,8 +276,8 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
     folder = root.job(renamed.key)
     folder.accept(renamed)
     folder.attempt(1).mkdir()
-    made = order_task(renamed, root)
-    assert not folder.output(name).exists() and str(folder.output(name)) in made.model_dump_json()
+    task = order_task(renamed, root)
+    assert not folder.output(name).exists() and str(folder.output(name)) in task.model_dump_json()
     assert folder.order() == renamed
 
 

@@ -18,11 +18,11 @@ from tests.cli import clew, done
 @pytest.fixture
 def server() -> Iterator[str]:
     """A server that answers with a Date header."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as http_server:
+        thread = threading.Thread(target=http_server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{made.server_port}"
-        made.shutdown()
+        yield f"http://127.0.0.1:{http_server.server_port}"
+        http_server.shutdown()
         thread.join()
 
 
@@ -53,8 +53,8 @@ def test_a_missing_server_is_reported_and_the_clock_of_a_running_one_is_compared
 
 
 def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = tmp_path / "gone"
-    assert {finding(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
+    missing = tmp_path / "gone"
+    assert {finding(missing, name).verdict for name in ("locks", "space here")} == {"bad"}
     monkeypatch.setattr(doctor, "_SPACE", 1e30)
     full = finding(tmp_path, "space here")
     assert full.verdict == "bad" and "clew cache prune" in full.advice

@@ -49,18 +49,18 @@ def work(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def task(output: str) -> dict[str, Any]:
     """The task that --dry-run prints after the output of the client."""
-    made: dict[str, Any] = json.loads(output[output.index("\n{") :])
-    return made
+    document: dict[str, Any] = json.loads(output[output.index("\n{") :])
+    return document
 
 
 def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> None:
     output = done("train", "my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
-    made = task(output)
-    assert made["taskName"].startswith("user.me.my") and made["container_name"] == IMAGE
-    assert "user.me:events" in json.dumps(made) and made["site"] == "ANALY_GPU"
-    outputs = {str(each.get("dataset", "")) for each in made["jobParameters"]}
+    document = task(output)
+    assert document["taskName"].startswith("user.me.my") and document["container_name"] == IMAGE
+    assert "user.me:events" in json.dumps(document) and document["site"] == "ANALY_GPU"
+    outputs = {str(each.get("dataset", "")) for each in document["jobParameters"]}
     assert any("model.safetensors" in each for each in outputs)
-    payload = next(str(each["value"]) for each in made["jobParameters"] if "panda_job" in str(each.get("value")))
+    payload = next(str(each["value"]) for each in document["jobParameters"] if "panda_job" in str(each.get("value")))
     command = urllib.parse.unquote(payload)
     names = [path.name for path in sorted(flat.path.parent.glob("*.h5"))]
     for name in names:
@@ -82,27 +82,27 @@ def test_submitting_to_panda_makes_the_same_tasks(work: Path, monkeypatch: pytes
     assert unnamed(task(done("submit", *words, "--kind", "tune"))) == unnamed(task(done("tune", "run", *words)))
 
 
-def unnamed(made: dict[str, Any]) -> dict[str, Any]:
+def unnamed(document: dict[str, Any]) -> dict[str, Any]:
     """A task without the name of its sandbox, which is random."""
-    text, number = re.subn(r"jobO\.[0-9a-f-]{36}\.tar", "jobO.tar", json.dumps(made))
+    text, number = re.subn(r"jobO\.[0-9a-f-]{36}\.tar", "jobO.tar", json.dumps(document))
     assert number == 1
     changed: dict[str, Any] = json.loads(text)
     return changed
 
 
 def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset) -> None:
-    made = task(done("tune", "run", "my.yaml", "--set", "train.batch_size=50", "--on", "panda", "--dry-run"))
-    request = made["hpoRequestData"]
+    document = task(done("tune", "run", "my.yaml", "--set", "train.batch_size=50", "--on", "panda", "--dry-run"))
+    request = document["hpoRequestData"]
     assert request["max_points"] == 7 and request["sandbox"] == IMAGE.removeprefix("docker://")
     assert "clew tune steer --in %IN --out %OUT" in request["arguments"]
-    known = {key: from_panda(key, each) for key, each in request["opt_space"].items()}
-    assert known == {"train.optimizer.lr": Parameter(log=(1e-3, 1e-1))}
+    space = {key: from_panda(key, each) for key, each in request["opt_space"].items()}
+    assert space == {"train.optimizer.lr": Parameter(log=(1e-3, 1e-1))}
     (work / "in.json").write_text(json.dumps({"points": [], "opt_space": request["opt_space"]}))
     filled = {"%IN": "in.json", "%OUT": "input.json", "%NUM_POINTS": "1", "%MAX_POINTS": "7"}
     done(*(filled.get(word, word) for word in shlex.split(request["arguments"])[1:]))
     (point,) = json.loads((work / "input.json").read_text())
     (work / "input.json").write_text(json.dumps(point))
-    payload = next(str(each["value"]) for each in made["jobParameters"] if "evaluate" in str(each.get("value")))
+    payload = next(str(each["value"]) for each in document["jobParameters"] if "evaluate" in str(each.get("value")))
     done(*shlex.split(urllib.parse.unquote(payload))[1:])
     assert json.loads((work / "output.json").read_text())["status"] == 0
     used = yaml.safe_load((work / "run" / "config.yaml").read_text())["train"]

@@ -38,34 +38,34 @@ def test_an_exported_tagger_gives_the_rows_of_its_run(
     kind: str, to: str, trained: Trained, labelled: Path, tmp_path: Path
 ) -> None:
     run = trained(kind)
-    made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
-    assert made.facts.difference < 1e-5
+    exported = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert exported.facts.difference < 1e-5
     if (kind, to) == ("transformer", "onnx"):  # the guard of torch.onnx takes a pass over all pairs
-        assert "IsNaN" not in {node.op_type for node in onnx.load(made.path).graph.node}
-    axes = {each.name: each.axes for each in made.facts.inputs}
+        assert "IsNaN" not in {node.op_type for node in onnx.load(exported.path).graph.node}
+    axes = {each.name: each.axes for each in exported.facts.inputs}
     if KINDS[kind][0] == "jets":
         free = ("events", "constituents_longest")
         assert axes == {"constituents": free, "constituents_mask": free}
-        assert made.facts.left_out == ("Jets.prepare, which makes constituents",)
+        assert exported.facts.left_out == ("Jets.prepare, which makes constituents",)
     else:
         assert set(axes.values()) == {("events",)}
-    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
+    same(clew.predict(run), clew.predict(exported.path, data=dataset_of(run)))
     small_input = tmp_path / "few.h5"
     jets(7, seed=8).save(small_input)
-    same(clew.predict(run, input=[str(small_input)]), clew.predict(made.path, input=[str(small_input)]))
+    same(clew.predict(run, input=[str(small_input)]), clew.predict(exported.path, input=[str(small_input)]))
 
 
 def test_features_are_scaled_by_the_exported_tagger(trained: Trained, labelled: Path, tmp_path: Path) -> None:
     run = trained("mlp")
-    made = clew.export(run, to="onnx", output=tmp_path / "model.onnx")
-    assert [entry.partition(" of ")[0] for entry in made.facts.included] == ["standard"]
-    assert all(entry.startswith("compute feature_") for entry in made.facts.left_out)
+    exported = clew.export(run, to="onnx", output=tmp_path / "model.onnx")
+    assert [entry.partition(" of ")[0] for entry in exported.facts.included] == ["standard"]
+    assert all(entry.startswith("compute feature_") for entry in exported.facts.left_out)
     events: Table = Table.load(labelled)
     recipe = run.recipe
     for step in recipe.transforms()[:-1]:  # all but the scaling
         events = step(events) if getattr(step, "kind", "") != "reweight" else events
     raw = recipe.prepare(events).fixed("features")
-    (exported_scores,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
+    (exported_scores,) = onnxruntime.InferenceSession(exported.path).run(None, {"features": raw})
     run_scores: Any = clew.predict(run, input=[str(labelled)], raw=True)
     np.testing.assert_allclose(exported_scores, run_scores.fixed("output"), atol=1e-4)
 

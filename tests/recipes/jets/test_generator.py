@@ -17,43 +17,45 @@ from tests.cli import clew
 
 
 @pytest.fixture(scope="module")
-def made() -> Table:
+def generated() -> Table:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
     return generator.make_jets(60, 1, 0, JetGeneratorConfig())
 
 
-def test_jets_are_in_range_and_of_all_classes(made: Table) -> None:
-    assert made.fixed("label").tolist() == [0, 1, 2, 3, 4] * 12
-    pt, eta = made.fixed("jet_pt"), made.fixed("jet_eta")
+def test_jets_are_in_range_and_of_all_classes(generated: Table) -> None:
+    assert generated.fixed("label").tolist() == [0, 1, 2, 3, 4] * 12
+    pt, eta = generated.fixed("jet_pt"), generated.fixed("jet_eta")
     assert (pt >= 500).all() and (pt <= 700).all() and (np.abs(eta) < 2).all()
-    assert (made.ragged("part_pt").values >= 0.0999).all()
+    assert (generated.ragged("part_pt").values >= 0.0999).all()
 
 
-def test_masses_are_those_of_the_particles(made: Table) -> None:
-    middle = [float(np.median(made.fixed("jet_mass")[made.fixed("label") == kind])) for kind in range(5)]
+def test_masses_are_those_of_the_particles(generated: Table) -> None:
+    middle = [float(np.median(generated.fixed("jet_mass")[generated.fixed("label") == kind])) for kind in range(5)]
     assert middle[0] < 75 and 70 < middle[2] < 95 and 80 < middle[3] < 105 and 155 < middle[4] < 190
 
 
-def test_constituents_add_up_to_their_jet(made: Table) -> None:
-    pt, phi, eta = (made.ragged(f"part_{name}") for name in ("pt", "phi", "eta"))
+def test_constituents_add_up_to_their_jet(generated: Table) -> None:
+    pt, phi, eta = (generated.ragged(f"part_{name}") for name in ("pt", "phi", "eta"))
     for jet in range(5):
         x, y = (pt[jet] * np.cos(phi[jet])).sum(), (pt[jet] * np.sin(phi[jet])).sum()
-        assert np.hypot(x, y) == pytest.approx(made.fixed("jet_pt")[jet], rel=1e-4)
+        assert np.hypot(x, y) == pytest.approx(generated.fixed("jet_pt")[jet], rel=1e-4)
         assert (np.diff(pt[jet]) <= 0).all()
-        away = np.hypot(made.ragged("part_deta")[jet], made.ragged("part_dphi")[jet])
+        away = np.hypot(generated.ragged("part_deta")[jet], generated.ragged("part_dphi")[jet])
         assert (
-            (away < 1.6).all() and np.median(away) < 0.5 and np.abs(eta[jet] - made.fixed("jet_eta")[jet]).max() < 1.6
+            (away < 1.6).all()
+            and np.median(away) < 0.5
+            and np.abs(eta[jet] - generated.fixed("jet_eta")[jet]).max() < 1.6
         )
-    assert set(np.unique(made.ragged("part_charge").values)) <= {-1, 0, 1}
+    assert set(np.unique(generated.ragged("part_charge").values)) <= {-1, 0, 1}
 
 
-def test_more_jets_begin_with_the_same_ones(made: Table) -> None:
+def test_more_jets_begin_with_the_same_ones(generated: Table) -> None:
     first_jets = generator.make_jets(7, 1, 0, JetGeneratorConfig())
     for name in ("jet_pt", "label", "jet_mass"):
-        np.testing.assert_array_equal(first_jets.fixed(name), made.fixed(name)[:7])
-    np.testing.assert_array_equal(first_jets.ragged("part_pid").values, made.slice(0, 7).ragged("part_pid").values)
-    assert generator.make_jets(2, 2, 0, JetGeneratorConfig()).fixed("jet_pt")[0] != made.fixed("jet_pt")[0]
+        np.testing.assert_array_equal(first_jets.fixed(name), generated.fixed(name)[:7])
+    np.testing.assert_array_equal(first_jets.ragged("part_pid").values, generated.slice(0, 7).ragged("part_pid").values)
+    assert generator.make_jets(2, 2, 0, JetGeneratorConfig()).fixed("jet_pt")[0] != generated.fixed("jet_pt")[0]
 
 
 def test_a_beginning_in_the_middle_of_a_file_is_refused(tmp_path: Path) -> None:

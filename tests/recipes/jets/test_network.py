@@ -23,8 +23,8 @@ OTHERS = torch.randn(5, 11, 4), torch.arange(11) < torch.tensor([[1], [11], [3],
 
 def _sequence(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    made: nn.Module = SEQUENCE_NETWORKS[kind](4, 3, SMALL)
-    return made.eval()
+    network: nn.Module = SEQUENCE_NETWORKS[kind](4, 3, SMALL)
+    return network.eval()
 
 
 @pytest.mark.parametrize("kind", SEQUENCE_NETWORKS)
@@ -100,8 +100,11 @@ def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
         more: Any = OTHERS
         free: Any = ({0: jets, 1: places}, {0: jets, 1: places})
     else:
-        made = {"cnn": ImageNet(2, JetImagesNetworkConfig()), "cloud": PixelCloud(2, JetImagesNetworkConfig())}
-        model = (made.get(kind) or Perceptron(4, 2, JetFeaturesNetworkConfig())).eval()
+        image_networks = {
+            "cnn": ImageNet(2, JetImagesNetworkConfig()),
+            "cloud": PixelCloud(2, JetImagesNetworkConfig()),
+        }
+        model = (image_networks.get(kind) or Perceptron(4, 2, JetFeaturesNetworkConfig())).eval()
         shape = (4,) if kind == "mlp" else (30, 30)
         example, more, free = (torch.rand(3, *shape),), (torch.rand(6, *shape),), ({0: jets},)
     exported = torch.export.export(model, example, dynamic_shapes=free)

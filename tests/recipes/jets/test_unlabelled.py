@@ -101,9 +101,9 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
     where = [str(tmp_path / "known.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(tmp_path / "data"), workers=1)
     run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
-    known: Any = clew.predict(run, input=where)
+    labelled: Any = clew.predict(run, input=where)
     predictions: Any = clew.predict(run, input=[str(tmp_path / "real.h5")])
-    np.testing.assert_allclose(predictions.fixed("score_TT"), known.fixed("score_TT"), atol=1e-6)
+    np.testing.assert_allclose(predictions.fixed("score_TT"), labelled.fixed("score_TT"), atol=1e-6)
     with pytest.raises(DataError, match="no dataset 'QCD'"):
         clew.evaluate(run, input=[str(tmp_path / "real.h5")])
 
@@ -116,5 +116,5 @@ def test_scaling_of_remaining_columns_is_kept() -> None:
         MinMax(columns=("label",)),
         Compute(column="far", expression="pt + 1"),
     ]
-    remaining, gone = without_columns(steps, ["kind"])
-    assert remaining == [Standard(columns=("pt",)), steps[-1]] and gone == {"kind", "label"}
+    remaining, removed = without_columns(steps, ["kind"])
+    assert remaining == [Standard(columns=("pt",)), steps[-1]] and removed == {"kind", "label"}

@@ -97,12 +97,12 @@ def test_towers_are_summed_and_named_by_their_rules() -> None:
         (CHARGED_HADRON, 2.0, 3.0, 0.0, 1),
         (CHARGED_HADRON, 2.0, 2.0, 0.0, -1),
     )
-    made = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
-    assert made[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
-    assert made[0, 6] == pytest.approx(15) and made[0, 2] == pytest.approx(
+    tower_targets = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
+    assert tower_targets[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
+    assert tower_targets[0, 6] == pytest.approx(15) and tower_targets[0, 2] == pytest.approx(
         np.hypot(5 + 10 * np.cos(0.1), 10 * np.sin(0.1))
     )
-    assert made[:, 1].tolist() == [0, 0, 0, -1, 0] and (made[[1, 4]] == 0).all()
+    assert tower_targets[:, 1].tolist() == [0, 0, 0, -1, 0] and (tower_targets[[1, 4]] == 0).all()
     assert targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 

@@ -51,9 +51,9 @@ def to_table(events: Sequence[Sequence[Hit]], **columns: Any) -> Table:
 
 def generated(count: int, seed: int) -> Table:
     """Simulated events."""
-    made = simulate(count, seed)
-    x = Ragged.from_lengths(made.x, np.bincount(made.event, minlength=count))
-    rest = {name: x.share(getattr(made, name)) for name in ("y", "z", "station", "track")}
+    hits = simulate(count, seed)
+    x = Ragged.from_lengths(hits.x, np.bincount(hits.event, minlength=count))
+    rest = {name: x.share(getattr(hits, name)) for name in ("y", "z", "station", "track")}
     return Table({"event": np.arange(count), "x": x, **rest})
 
 

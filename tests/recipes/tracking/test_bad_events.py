@@ -29,12 +29,12 @@ def outputs(recipe: Recipe, samples: Table) -> dict[str, Any]:
     return {name: value.detach().float().numpy() for name, value in named.items()}
 
 
-def judged(recipe: Recipe, events: Table) -> dict[str, Any]:
+def evaluated(recipe: Recipe, events: Table) -> dict[str, Any]:
     samples = recipe.prepare(events)
-    made = outputs(recipe, samples)
-    objects = recipe.reconstruct(samples, made)
-    assert recipe.display(samples, made, objects)
-    return dict(recipe.metrics(samples, made, objects))
+    network_outputs = outputs(recipe, samples)
+    objects = recipe.reconstruct(samples, network_outputs)
+    assert recipe.display(samples, network_outputs, objects)
+    return dict(recipe.metrics(samples, network_outputs, objects))
 
 
 @each_recipe
@@ -52,20 +52,20 @@ def test_duplicate_hits_are_separate_hits(recipe: type[Recipe]) -> None:
     label = "step_label" if recipe is TrackNet else "label"
     assert once.ragged(label).values.sum() >= 1
     assert len(twice.ragged(label).values) > len(once.ragged(label).values)
-    assert judged(recipe(), to_table([[*TRACK, *TRACK]]))["efficiency"].total == 1
+    assert evaluated(recipe(), to_table([[*TRACK, *TRACK]]))["efficiency"].total == 1
 
 
 @each_recipe
 def test_events_without_a_true_track_are_evaluated(recipe: type[Recipe]) -> None:
     noise = [hit._replace(track=-1) for hit in TRACK]
-    figures = judged(recipe(), to_table([noise, [], noise]))
+    figures = evaluated(recipe(), to_table([noise, [], noise]))
     assert np.isnan(figures["efficiency"].value)
     assert figures["event_ratio"].value == 1
 
 
 @each_recipe
 def test_events_without_hits_are_evaluated(recipe: type[Recipe]) -> None:
-    assert judged(recipe(), to_table([[], []]))["efficiency"].total == 0
+    assert evaluated(recipe(), to_table([[], []]))["efficiency"].total == 0
 
 
 def monster(hits: int) -> Table:

@@ -27,11 +27,11 @@ def test_a_name_stands_for_a_whole_detector() -> None:
 
 
 def test_what_is_declared_goes_before_the_name() -> None:
-    made = settings.load_settings(
+    detector = settings.load_settings(
         "hitgraph", ["detector.name=trackml", "detector.radii=[30, 70, 110]"]
     ).recipe.config.detector
-    assert (made.radii, made.z_max) == ((30.0, 70.0, 110.0), 1100.0)
-    assert Detector.model_validate(made.model_dump(mode="json")) == made
+    assert (detector.radii, detector.z_max) == ((30.0, 70.0, 110.0), 1100.0)
+    assert Detector.model_validate(detector.model_dump(mode="json")) == detector
 
 
 @pytest.mark.parametrize("radii", [[5.0], [3.0, 2.0], [1.0, 1.0]])

@@ -21,7 +21,7 @@ Pairs = list[tuple[int, int]]
 Tracks = list[list[int]]
 
 
-def judged(
+def evaluated(
     events: Table, track_numbers: np.ndarray, config: TrackingMetricsConfig = ALL_TRACKS, detector: Detector = CYLINDERS
 ) -> dict[str, Metric]:
     return make_metrics(events, matching.match(events, track_numbers), detector, config)
@@ -85,7 +85,7 @@ def test_half_of_two_tracks_is_a_match_with_one_of_them() -> None:
 
 def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
     pairs = [(0, 0)] * 4 + [(0, 1)] * 4
-    assert judged(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
+    assert evaluated(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
 
 
 def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
@@ -99,28 +99,28 @@ def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
         (TrackingMetricsConfig(hits_min=4), 1),
         (TrackingMetricsConfig(pt_min=1.0, hits_min=4), 0),
     ):
-        figures = judged(events, numbered(pairs), config)
+        figures = evaluated(events, numbered(pairs), config)
         assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
 
 
 def test_a_limit_on_momentum_needs_momenta() -> None:
     planar = Detector(name="bmn")
     with pytest.raises(DataError, match="these events have no momenta"):
-        judged(table([(0, 0)]), np.zeros(1, dtype=np.int64), TrackingMetricsConfig(pt_min=1.0), planar)
+        evaluated(table([(0, 0)]), np.zeros(1, dtype=np.int64), TrackingMetricsConfig(pt_min=1.0), planar)
 
 
 def test_the_trackml_score_weighs_hits() -> None:
     pairs = [(0, 0), (0, 0), (0, 1), (1, 1), (1, -1), (-1, 0)]
     events = table(pairs)
     events = events.join({"hit_weight": events.ragged("x").share([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])})
-    score = judged(events, numbered(pairs))["trackml_score"]
+    score = evaluated(events, numbered(pairs))["trackml_score"]
     assert score.value == pytest.approx((1 + 2) / (1 + 2 + 3 + 4 + 5))  # 2 of 3 each way; (1, 1) has only half
     assert score.error > 0
 
 
 def test_every_figure_of_tracks_has_a_value_and_an_error() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 3 + [(1, -1), (2, 2), (2, 2), (2, 3), (-1, 3), (-1, 3)]
-    figures = judged(table(pairs), numbered(pairs))
+    figures = evaluated(table(pairs), numbered(pairs))
     values = {name: item.value for name, item in figures.items() if item.scalar}
     expected = {"efficiency": 1 / 3, "purity": 1 / 4, "ghost_rate": 3 / 4, "event_ratio": 0, "track_f1": 2 / 7}
     expected |= {"efficiency_50": 1, "purity_50": 3 / 4, "efficiency_75": 2 / 3, "purity_75": 1 / 2}
@@ -130,7 +130,7 @@ def test_every_figure_of_tracks_has_a_value_and_an_error() -> None:
 
 def test_plots_against_momentum_angle_and_multiplicity_are_drawn() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 3
-    figures = judged(table(pairs), numbered(pairs))
+    figures = evaluated(table(pairs), numbered(pairs))
     names = {"efficiency_pt", "efficiency_theta", "efficiency_eta", "efficiency_multiplicity", "purity_multiplicity"}
     assert names <= figures.keys()
     assert all(figures[name].figure(name) for name in names)
@@ -147,6 +147,6 @@ def test_true_momenta_are_used_where_they_are_there() -> None:
 
 
 def test_an_event_without_a_true_track_counts_as_complete_and_its_tracks_as_ghosts() -> None:
-    figures = judged(table([(-1, 0)] * 3), np.zeros(3, dtype=np.int64))
+    figures = evaluated(table([(-1, 0)] * 3), np.zeros(3, dtype=np.int64))
     assert np.isnan(figures["efficiency"].value)
     assert (figures["purity"].value, figures["ghost_rate"].value, figures["event_ratio"].value) == (0, 1, 1)

@@ -45,15 +45,15 @@ def assert_as_by_hand(events: Table, detector: Detector) -> None:
     samples = sequences.build(events, detector, CUTS)
     last = len(detector.radii) - CUTS.min_hits
     for event, hits in enumerate(to_lists(events)):
-        made = [chain(samples, event, prefix) for prefix in range(len(samples.ragged("prefix")[event]))]
-        assert len(set(made)) == len(made)
+        chains = [chain(samples, event, prefix) for prefix in range(len(samples.ragged("prefix")[event]))]
+        assert len(set(chains)) == len(chains)
         seeds = {pair for pair in by_hand(hits, CUTS) if hits[pair[0]].station <= last}
-        assert {members for members in made if len(members) == 2} == seeds
-        assert [len(members) - 1 for members in made] == samples.ragged("level")[event].tolist()
-        assert all(is_true(hits, members) for members in made if len(members) > 2)
+        assert {members for members in chains if len(members) == 2} == seeds
+        assert [len(members) - 1 for members in chains] == samples.ragged("level")[event].tolist()
+        assert all(is_true(hits, members) for members in chains if len(members) > 2)
         columns = (samples.ragged(name)[event].tolist() for name in ("step", "step_hit", "step_label"))
-        steps = {(made[prefix], hit): label for prefix, hit, label in zip(*columns, strict=True)}
-        longer = [members for members in made if len(members) > 1]
+        steps = {(chains[prefix], hit): label for prefix, hit, label in zip(*columns, strict=True)}
+        longer = [members for members in chains if len(members) > 1]
         expected = {
             (p, c): int(is_true(hits, (*p, c))) for p in longer for c in range(len(hits)) if follows(hits, p, c)
         }
@@ -93,8 +93,8 @@ def test_sequences_of_generated_events_are_those_of_the_loops() -> None:
 def test_true_tracks_grow_to_their_end() -> None:
     track = [at(r, math.pi + 0.01 * s, 5.0 * s, s, track=3) for s, r in enumerate(FOUR.radii)]
     samples = sequences.build(to_table([track]), FOUR, SeedCuts())
-    made = [chain(samples, 0, prefix) for prefix in range(len(samples.ragged("prefix")[0]))]
-    assert (0, 1, 2, 3) in made
+    chains = [chain(samples, 0, prefix) for prefix in range(len(samples.ragged("prefix")[0]))]
+    assert (0, 1, 2, 3) in chains
     assert samples.ragged("step_label")[0].sum() == 3  # 01-2, 012-3, and 12-3, a seed as well
 
 

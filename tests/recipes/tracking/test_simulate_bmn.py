@@ -28,9 +28,9 @@ def chosen(hits: Columns, first: int, count: int) -> Columns:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 200), (0, 10), (60, 20), (64, 64), (130, 1), (5, 0)])
 def test_any_range_of_events_is_a_part_of_the_same_sample(hits: Columns, first: int, count: int) -> None:
-    made, expected = simulate(count, 3, first), chosen(hits, first, count)
+    simulated, expected = simulate(count, 3, first), chosen(hits, first, count)
     for name in expected:
-        np.testing.assert_array_equal(made[name], expected[name])
+        np.testing.assert_array_equal(simulated[name], expected[name])
 
 
 def test_another_seed_gives_other_events(hits: Columns) -> None:
@@ -77,10 +77,10 @@ def test_files_are_read_back_in_mm_with_stations_counted_through(tmp_path: Path,
 
 def transformed(name: str, count: int) -> Table:
     recipe = settings.load_settings(name, BMN).recipe
-    made = simulate(count, 1)
-    x = Ragged.from_lengths(made["x"], np.bincount(made["event"].astype(int), minlength=count))
-    whole = {n: x.share(made[n].astype(np.int64)) for n in ("station", "track")}
-    rest = {n: x.share(made[n]) for n in ("y", "z", "px", "py", "pz")}
+    simulated = simulate(count, 1)
+    x = Ragged.from_lengths(simulated["x"], np.bincount(simulated["event"].astype(int), minlength=count))
+    whole = {n: x.share(simulated[n].astype(np.int64)) for n in ("station", "track")}
+    rest = {n: x.share(simulated[n]) for n in ("y", "z", "px", "py", "pz")}
     events = Table({"event": np.arange(count), "x": x, **rest, **whole})
     for transform in recipe.transforms():
         events = transform(events)

@@ -76,14 +76,18 @@ def test_hits_are_placed_against_the_straight_continuation_over_the_seam() -> No
 @pytest.mark.parametrize("alpha", [0.8, 0.01])
 def test_the_loss_of_the_ellipse_is_the_published_one(alpha: float) -> None:
     samples = TrackNet().prepare(generated(3, seed=2)).join({"weight": [1.0, 2.0, -0.5]})
-    batch, made = to_batch(samples, TrackNet.columns), outputs(net(TrackNet()), samples)
+    batch, network_outputs = to_batch(samples, TrackNet.columns), outputs(net(TrackNet()), samples)
     expected, weights = 0.0, samples.weights[samples.ragged("step").events]
     for (x, y, r1, r2), (u, v), label, weight in zip(
-        made["ellipse"], made["residual"], samples.ragged("step_label").values, weights, strict=True
+        network_outputs["ellipse"],
+        network_outputs["residual"],
+        samples.ragged("step_label").values,
+        weights,
+        strict=True,
     ):
         distance = math.hypot((u - x) / r1, (v - y) / r2)
         expected += label * weight * (alpha * distance + (1 - alpha) * r1 * r2)
-    tensors = {name: torch.from_numpy(value) for name, value in made.items()}
+    tensors = {name: torch.from_numpy(value) for name, value in network_outputs.items()}
     loss = tracknet.ellipse_loss(tensors, batch, alpha)
     assert float(loss.total) == pytest.approx(expected, rel=1e-3)
     assert loss.weight == samples.ragged("step_label").values.sum()
@@ -103,8 +107,8 @@ def test_each_loss_moves_its_own_parameters_only() -> None:
 def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     work = recipe(threshold=1e-9, widen=0.8, branches=1000)
     samples = work.prepare(generated(4, seed=6))
-    made = outputs(net(work), samples)
-    ellipse, off = made["ellipse"], made["residual"]
+    network_outputs = outputs(net(work), samples)
+    ellipse, off = network_outputs["ellipse"], network_outputs["residual"]
     inside = (((off - ellipse[:, :2]) / (0.8 * ellipse[:, 2:])) ** 2).sum(axis=1) <= 1
     step, two = samples.ragged("step"), samples.ragged("level").values == 1
     prefix = step.values + samples.ragged("prefix").offsets[step.events]
@@ -113,9 +117,9 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
         for event, hit, good in zip(step.events, samples.ragged("step_hit").values, inside & two[prefix], strict=True)
         if good
     }
-    length = made["length"].astype(int)
+    length = network_outputs["length"].astype(int)
     ends = np.cumsum(length) - 1
-    last_hits = {(int(made["member_event"][end]), int(made["members"][end])) for end in ends}
+    last_hits = {(int(network_outputs["member_event"][end]), int(network_outputs["members"][end])) for end in ends}
     assert set(length.tolist()) == {3}
     assert hits <= last_hits  # steps are searched in a box, candidates in an ellipse that may exceed it
     assert len(length) >= (inside & two[prefix]).sum()
@@ -131,9 +135,9 @@ def test_untrained_candidates_do_not_multiply() -> None:
     settings = {"detector": {"name": "bmn"}, "tracks": {"threshold": 1e-9, "widen": 20.0, "beam": 50}}
     work = TrackNet(TrackNetConfig.model_validate(settings))
     event = [Hit(x, 0.02 * z, z, s, -1) for s, z in enumerate(Detector(name="bmn").planes) for x in range(-20, 20, 2)]
-    made = outputs(net(work), work.prepare(to_table([event, event])))
-    assert 0 < len(made["length"]) <= 2 * (50 * 7 + 20 * 20 * 6)
-    assert made["length"].max() > 3
+    network_outputs = outputs(net(work), work.prepare(to_table([event, event])))
+    assert 0 < len(network_outputs["length"]) <= 2 * (50 * 7 + 20 * 20 * 6)
+    assert network_outputs["length"].max() > 3
 
 
 def test_an_explosion_of_candidates_is_one_line() -> None:

@@ -80,11 +80,11 @@ def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_distinguishe
     from clew.server.dashboard.panels import training_panels
 
     share = SimpleNamespace(min=0.1, max=0.9)
-    known = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
-    result = {each["title"]: each["names"] for each in training_panels(known)}
+    values = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
+    result = {each["title"]: each["names"] for each in training_panels(values)}
     assert {title: len(names) for title, names in result.items()} == {
         "val/accuracy": 1,
         "Validation: track, 1 of 2": 5,
         "Validation: track, 2 of 2": 5,
     }
-    assert sorted(name for names in result.values() for name in names) == sorted(known)
+    assert sorted(name for names in result.values() for name in names) == sorted(values)

@@ -27,9 +27,9 @@ def test_a_model_is_stored_found_and_downloaded(run: Run, dataset: Dataset, tmp_
     brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
     assert (tmp_path / "model" / "report.html").exists()
-    judged = clew.evaluate(brought, data=dataset)
+    evaluation = clew.evaluate(brought, data=dataset)
     before = {name: item["value"] for name, item in run.evaluations()["test"]["metrics"].items()}
-    assert {name: item.value for name, item in judged.metrics.items() if item.scalar} == pytest.approx(
+    assert {name: item.value for name, item in evaluation.metrics.items() if item.scalar} == pytest.approx(
         before, nan_ok=True
     )
 
@@ -120,9 +120,9 @@ def test_a_dataset_in_a_store_is_trained_on(dataset: Dataset, tmp_path: Path, mo
 
 def test_a_dataset_is_prepared_into_a_store(events: Path, dataset: Dataset, tmp_path: Path) -> None:
     place = f"memory://{tmp_path.name}/dataset"
-    made = clew.prepare("tracking", input=[str(events)], output=place, workers=1)
-    assert made.manifest == dataset.manifest
-    made.verify()
+    prepared = clew.prepare("tracking", input=[str(events)], output=place, workers=1)
+    assert prepared.manifest == dataset.manifest
+    prepared.verify()
     assert clew.prepare("tracking", input=[str(events)], output=place, workers=1).manifest == dataset.manifest
     with pytest.raises(DataError, match="holds another dataset"):
         clew.prepare("tracking", input=[str(events)], output=place, workers=1, seed=5)

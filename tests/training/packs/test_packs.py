@@ -81,11 +81,11 @@ class NeedsVmap(nn.Module):
 
 def batches(count: int, *, weights: bool = False) -> list[Batch]:
     rng = np.random.default_rng(3)
-    made = []
+    batch_list = []
     for _ in range(count):
         x, y, w = (torch.from_numpy(rng.normal(size=shape)) for shape in ((16, 3), (16,), (16,)))
-        made.append(Batch(16, {"x": x, "y": y}, w.abs() if weights else None))
-    return made
+        batch_list.append(Batch(16, {"x": x, "y": y}, w.abs() if weights else None))
+    return batch_list
 
 
 def train_separately(recipe: Recipe, config: TrainConfig, steps: Sequence[Batch]) -> dict[str, Tensor]:
@@ -195,8 +195,8 @@ def test_dropout_drops_the_configured_fraction() -> None:
 def test_remaining_members_are_not_affected_by_removed_ones() -> None:
     steps = batches(20, weights=True)
     recipes = [CurveRecipe(CurveConfig(norm=True, dropout=0.2)) for _ in range(4)]
-    made = {"batch_size": 16, "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}}
-    configs = [TrainConfig.model_validate({**made, "seed": n}) for n in range(4)]
+    settings = {"batch_size": 16, "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}}
+    configs = [TrainConfig.model_validate({**settings, "seed": n}) for n in range(4)]
     packed = train_packed(recipes, configs, steps)
     engine = PackEngine(
         recipes, [grouping.initial_model(r, c) for r, c in zip(recipes, configs, strict=True)], configs, CPU

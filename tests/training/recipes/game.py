@@ -17,7 +17,7 @@ class Game(Recipe):
     """The critic is trained twice per step, the generator once; the noise of the generator is the column x."""
 
     columns = ("x", "y")
-    defaults = {"train": {"best": {"metric": "spread"}}}
+    defaults = {"train": {"best": {"metric": "spread", "direction": "minimize"}}}
 
     def prepare(self, events: Table) -> Table:
         return events
@@ -39,8 +39,8 @@ class Game(Recipe):
         assert isinstance(model, nn.ModuleDict)
         critic = model["critic"]
         for _ in range(2):
-            made = self.forward(model, batch).detach()
-            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(made))).mean()
+            generated = self.forward(model, batch).detach()
+            yield "critic", (softplus(-critic(batch["y"][:, None])) + softplus(critic(generated))).mean()
         yield "maker", softplus(-critic(self.forward(model, batch))).mean()
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:

@@ -20,6 +20,7 @@ from clew.bench.strategies.hosts import Host, bits_per_second, hosts, measure_ba
 from clew.bench.strategies.page import write
 from clew.bench.strategies.results import UNLIMITED, StrategyGoal, StrategyRun, StrategyStudy
 from clew.core.config import Section
+from clew.core.metric_direction import Direction, natural_direction
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.runs import Run
@@ -27,7 +28,7 @@ from clew.runs.async_workers import load_workers as workers_of
 from clew.runs.async_workers import sum_workers
 from clew.runs.summary import summarize
 from clew.settings import load_settings
-from clew.training.config import Count, Direction, Positive
+from clew.training.config import Count, Positive
 from clew.training.strategy_table import STRATEGIES
 from clew.version import __version__
 
@@ -52,7 +53,7 @@ class StrategyStudyConfig(Section):
     target: float | None = None
     """Value to reach. Default: what allreduce reaches in these epochs without a bandwidth limit, minus 2%."""
     direction: Direction | None = None
-    """Default: that of `train.best` for its metric; else minimize for the loss and maximize for other metrics."""
+    """Default: that of `train.best` for its metric; else what the name of the metric tells, or maximize."""
     repeat: Count = 1
     """Trainings per strategy and bandwidth, with `train.seed` and the seeds after it."""
     minutes: Positive = 10.0
@@ -181,8 +182,8 @@ def _make_goal(config: StrategyStudyConfig, train: Any) -> StrategyGoal:
     metric = config.metric or train.best.metric
     if config.direction is not None:
         return StrategyGoal(metric, config.direction, config.target)
-    usual = "minimize" if metric == "loss" else "maximize"
-    return StrategyGoal(metric, train.best.direction if metric == train.best.metric else usual, config.target)
+    direction = (train.best.direction if metric == train.best.metric else None) or natural_direction(metric)
+    return StrategyGoal(metric, direction or "maximize", config.target)
 
 
 def _check_first(trial: StrategyRun) -> StrategyRun:

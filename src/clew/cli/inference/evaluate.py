@@ -44,6 +44,9 @@ def evaluate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Events per batch (default: that of the run, at least 256).")
     ] = None,
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
+    ] = False,
 ) -> None:
     """Evaluate a run's model on events it was not trained on, and add the metrics to its report.
 
@@ -52,6 +55,7 @@ def evaluate(
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
       clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate runs/top_tagger-001 --current-code
       clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
@@ -79,6 +83,7 @@ def evaluate(
             weights=weights,
             workers=workers,
             batch_size=batch_size,
+            current_code=current_code,
             progress=on_progress,
         )
     if launched().rank:  # only rank 0 prints

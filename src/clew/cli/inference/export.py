@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import bold, console, program
+from clew.cli.options import bold, console, printed_warnings, program
 
 
 def export(
@@ -28,6 +28,9 @@ def export(
     keep_float64: Annotated[
         bool, typer.Option("--keep-float64", help="Inputs that are float64 stay float64 (default: float32).")
     ] = False,
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
+    ] = False,
 ) -> None:
     """Export a run's model: one file with the network, its weights and the scaling of its inputs.
 
@@ -45,17 +48,19 @@ def export(
     opened = Run.open(run)
     from clew.inference.export.api import export as export_model  # loads torch, so a wrong folder is reported first
 
-    exported = export_model(
-        opened,
-        to=to,
-        output=output,
-        weights=weights,
-        tolerance=tolerance,
-        data=data,
-        split=split,
-        replace=replace,
-        keep_float64=keep_float64,
-    )
+    with printed_warnings():
+        exported = export_model(
+            opened,
+            to=to,
+            output=output,
+            weights=weights,
+            tolerance=tolerance,
+            data=data,
+            split=split,
+            replace=replace,
+            keep_float64=keep_float64,
+            current_code=current_code,
+        )
     facts = exported.facts
     inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)

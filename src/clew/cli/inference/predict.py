@@ -44,6 +44,9 @@ class PredictOptions:
         int | None, typer.Option(min=1, help="Events per batch (default: that of the run, at least 256).")
     ] = None
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
+    ] = False
 
     def source(self) -> dict[str, Any]:
         """The events, as the arguments `data` and `input` of `clew.predict`.
@@ -105,6 +108,7 @@ def predict(options: PredictOptions) -> None:
             workers=options.workers,
             batch_size=options.batch_size,
             replace=options.replace,
+            current_code=options.current_code,
             progress=on_progress,
         )
     if not current_rank().rank:

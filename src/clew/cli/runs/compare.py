@@ -15,6 +15,8 @@ from clew.cli.runs.listing import length, number
 if TYPE_CHECKING:
     from clew.runs.comparison import ComparedCurve, Comparison
 
+_MAX_DIFF = 60
+"""Lines of the difference of two recipes that are printed."""
 _MARKS = 5
 """Number of points along an axis at which the values of curves are printed."""
 
@@ -23,7 +25,7 @@ def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Folders of the runs.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page with curves instead.")] = None,
 ) -> None:
-    """Compare runs: settings that differ, curves, final metrics with errors, speed.
+    """Compare runs: settings and code that differ, curves, final metrics with errors, speed.
 
     \b
     Examples:
@@ -54,6 +56,10 @@ def show(compared: Comparison) -> None:
         _part(title, ("", *names), [(key, *map(setting_text, values)) for key, values in differences.items()])
     if not compared.settings:
         console.print("[bold]Settings[/]: identical\n")
+    for name, lines in compared.code.items():
+        console.print(f"[bold]Code that differs[/] ({names[0]} and {name})")
+        console.print("\n".join(lines[:_MAX_DIFF]), markup=False)
+        console.print(f"[dim]and {len(lines) - _MAX_DIFF} more lines[/]\n" if len(lines) > _MAX_DIFF else "")
     _part("Quality", ("", "", *names), _quality(compared), right=range(2, len(names) + 2))
     for axis, (title, mark_text) in _AXES.items():
         marks = _marks(compared, axis)

@@ -81,6 +81,9 @@ class TrainOptions(ModelOptions):
     ] = None
     settings: Settings = None
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume a run that did not finish.")] = None
+    current_code: Annotated[
+        bool, typer.Option("--current-code", help="With --resume: use today's code, not the code that the run saved.")
+    ] = False
     detach: Annotated[bool, typer.Option("--detach", help="Train in the background; `clew runs` shows it.")] = False
     time_limit: Annotated[str | None, typer.Option(help="Stop after this time, ready to resume: 90s, 30m, 12h.")] = None
 

@@ -123,7 +123,8 @@ def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
-    return resume(models.open_run(name), progress=view, lease=lease, again=task.continues, **settings)
+    run, code = models.open_run(name), task.current_code
+    return resume(run, progress=view, lease=lease, again=task.continues, current_code=code, **settings)
 
 
 def _has_checkpoint(path: Path) -> bool:

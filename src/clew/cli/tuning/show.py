@@ -36,7 +36,7 @@ def show(study: Study, *, limit: int | None = None) -> None:
 
 def ranked(study: Study, trials: Sequence[TrialSummary]) -> list[TrialSummary]:
     """Return the trials with the complete ones first, in order of the first objective."""
-    sign = 1 if study.config.objectives[0].direction == "minimize" else -1
+    sign = 1 if study.config.objectives[0].goal == "minimize" else -1
 
     def rank(trial: TrialSummary) -> tuple[int, float]:
         return _STATE_ORDER.index(trial.state), sign * trial.values[0] if trial.values else trial.number

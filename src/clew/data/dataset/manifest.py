@@ -67,6 +67,8 @@ class Manifest(Section):
     """The file with the number of items per event, by split and set of items."""
     statistics: dict[str, dict[str, float]]
     """Count, min, max, mean and std of every column."""
+    preparation: dict[str, Any] | None = None
+    """Hashes of the code of the recipe that prepared it, and its transforms. None for older datasets."""
     versions: dict[str, str]
     """Versions of the software that made it. They are no part of the key."""
 

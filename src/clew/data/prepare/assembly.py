@@ -18,7 +18,7 @@ from clew.core.file_lock import hold_lock
 from clew.core.files import atomic_path, sha256
 from clew.data.dataset.manifest import LENGTHS, Dataset, InputFile, Manifest, Shard
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.content_keys import Parts
+from clew.data.prepare.content_keys import Parts, preparation_parts
 from clew.data.prepare.executors import TaskQueue
 from clew.data.prepare.inputs import InputSource, split_of, split_of_files, split_of_keys
 from clew.data.prepare.stage_cache import StageCache
@@ -113,6 +113,7 @@ class DatasetAssembly:
             input_items=input_items,
             lengths=self.lengths,
             statistics=self.statistics,
+            preparation=preparation_parts(self.recipe),
             versions=versions(),
         )
         manifest.save(self.folder)

@@ -60,6 +60,24 @@ def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterab
     }
 
 
+def preparation_parts(recipe: Recipe) -> Parts:
+    """Return the code of a recipe and the transforms that decide about its samples, to be compared later.
+
+    The code of clew's readers, transforms and expressions is left out: a new version of clew is no change of a recipe.
+    """
+    parts = stage_parts(recipe, recipe.transforms())
+    code = {
+        name: digest
+        for stage in ("read", "transforms", "prepare")
+        for name, digest in parts[stage]["code"].items()
+        if not name.startswith("clew.data.")
+    }
+    plain: Parts = json.loads(
+        json.dumps({"version": recipe.version, "transforms": parts["transforms"]["settings"], "code": code})
+    )
+    return plain
+
+
 def _method_parts(recipe: Recipe, name: str) -> Parts:
     kind = type(recipe)
     methods = _methods(kind, name)
@@ -113,6 +131,7 @@ def _name(code: Any) -> str:
     """Return `module:name`. A recipe that is a file counts by its file name only, because its folder must not
     matter."""
     module = re.sub(r"^clew_recipe_(.*)_[0-9a-f]{8}$", r"\1", code.__module__)
+    module = re.sub(r"^clew_run_[0-9a-f]{8}\.", "", module)  # the saved code of a run
     return f"{module}:{code.__qualname__}"
 
 

@@ -67,6 +67,7 @@ def export(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
     keep_float64: bool = False,
+    current_code: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
 
@@ -85,6 +86,7 @@ def export(
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         replace: Whether an existing file may be replaced.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
+        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
 
     Returns:
         The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
@@ -104,7 +106,7 @@ def export(
     run = run if isinstance(run, Run) else Run.open(run)
     ending, make_writer = _format(to)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
-    loaded, config = recipe_of_run(run, recipe)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
     model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
@@ -132,6 +134,7 @@ def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **fac
         dataset_key=manifest.key,
         clew_version=__version__,
         recipe=recipe.location,
+        original_recipe=str(run.config().data.get("recipe", "")),
         settings=recipe.config.model_dump(mode="json"),
         transforms=manifest.transforms,
         input_items=manifest.input_items,

@@ -11,6 +11,7 @@ from typing import Any
 
 from clew.core.config import Document
 from clew.core.files import sha256
+from clew.core.metric_direction import natural_direction
 from clew.errors import RunError
 from clew.runs import Run
 from clew.runs.summary import summarize
@@ -76,7 +77,8 @@ def config_hash(config: Document) -> str:
 def _best_validation(run: Run) -> Mapping[str, Any]:
     """The validation record of the best weights."""
     best = run.config().data.get("train", {}).get("best", {})
-    metric, sign = best.get("metric", "loss"), -1 if best.get("direction", "minimize") == "maximize" else 1
+    metric = best.get("metric", "loss")
+    sign = -1 if (best.get("direction") or natural_direction(metric)) == "maximize" else 1
     validations = [each for each in run.history(run.main_stream) if each["kind"] == "validation"]
     with_metric = [each for each in validations if _is_number(each["metrics"].get(metric))]
     return (

@@ -28,6 +28,7 @@ from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, PackRefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
+from clew.training.run_code import save_code
 from clew.training.stop_signal import StopSignal
 from clew.training.training_start import TrainingStart
 
@@ -41,6 +42,7 @@ def create_run(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
     """Create the folder of a run, as `clew.train` does."""
     run = Run.create(path, config=run_settings(recipe, config), environment=capture())
     write_text(run.dataset_file, (Dataset(config.dataset).path / "manifest.json").read_text())
+    save_code(run, recipe)
     return run
 
 
