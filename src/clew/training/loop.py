@@ -101,7 +101,7 @@ class _Loop:
         """Seconds until the samples of this rank were loaded."""
         self.held_out = open_validation_samples(config, dataset)
         torch.manual_seed(config.seed)
-        model = validation.build_model(recipe).to(device)
+        model = validation.build_model(recipe, config.start_from).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.model = strategy.distribute(model)
         if config.compile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from clew.metrics import Mean, Metric
 from clew.recipe import Loss, Recipe
 from clew.recipe_errors import recipe_error, recipe_errors, wrong_return
 from clew.training.engine import as_loss
+from clew.training.start_weights import load_weights
 
 
 def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
@@ -47,16 +49,23 @@ def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -
     return dict(returned)
 
 
-def build_model(recipe: Recipe) -> nn.Module:
+def build_model(recipe: Recipe, start_from: str | None = None) -> nn.Module:
     """Return a new model of a recipe.
+
+    Args:
+        recipe: The recipe.
+        start_from: A file with the weights that the model gets; None for those of the recipe.
 
     Raises:
         RecipeError: `Recipe.model` failed, or returned something else than a module.
+        RunError: The file is of another model.
     """
     with recipe_errors():
         model: Any = recipe.model()
     if not isinstance(model, nn.Module):
         raise wrong_return(recipe, "model", f"a {type(model).__name__}")
+    if start_from is not None:
+        load_weights(model, Path(start_from))
     return model
 
 

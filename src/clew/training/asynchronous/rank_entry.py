@@ -139,7 +139,7 @@ def make_coordinator(
     """
     config = training.config
     torch.manual_seed(config.seed)
-    model = build_model(training.recipe)
+    model = build_model(training.recipe, config.start_from)
     flat_model = FlatModel(model)
     sampler = make_sampler(config, Dataset(config.dataset))
     records = CoordinatorRecords(training.run, training.recipe, config, training.writer, model, sampler)
