@@ -66,7 +66,7 @@ def test_its_own_test_passes(folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_my_recipe.py"]
     outcome = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=200)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert "1 passed" in outcome.stdout
+    assert " passed" in outcome.stdout
 
 
 def test_every_recipe_offered_before_is_offered() -> None:

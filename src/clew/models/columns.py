@@ -70,7 +70,8 @@ class ColumnsConfig(Section):
     model: ModelSource = ModelSource()
     loss: str = "auto"
     """cross_entropy, binary_cross_entropy, mse, mae, huber, or `file.py:name` of a function of outputs and labels with
-    one value an event. auto: by the labels, cross-entropy for integers and mse for others."""
+    one value an event. auto: by the labels, cross-entropy for integers and for labels that are all 0 or 1, mse for
+    others."""
 
 
 class Columns(Recipe):
@@ -181,6 +182,7 @@ class Columns(Recipe):
 
     def _classes(self, true: Any, said: Any) -> Any:
         """Labels as numbers of classes, or None where they are something else."""
+        true = true[:, 0] if true.ndim == 2 and true.shape[1] == 1 and said.shape != true.shape else true
         columned = true.ndim == 2 and true.shape == said.shape
         told = true.dtype.kind in "iub" or "crossentropy" in self.config.loss.replace("_", "")
         if not told and not (columned and self.config.loss == "auto" and self.probabilities):

@@ -77,7 +77,8 @@ def train(options: TrainOptions) -> None:
 
     Under torchrun, mpiexec or srun every process is a worker; otherwise --workers starts processes on this machine.
 
-    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75.
+    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75. On Ctrl-C it does the
+    same, with code 130; a second Ctrl-C stops it at once.
     """
     task = options.task()
     if options.detach:

@@ -79,14 +79,12 @@ def export(
         run: The run or its folder.
         to: The format: "onnx", "torch" (an exported program, .pt2) or "keras" (for a model that came from Keras).
         output: The file. Default: the name of the run with the ending of the format.
-        weights: Which weights to use: "best" or "last".
+        weights: "best" or "last".
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
-        data: A dataset or its folder, to compare on. Default: the dataset of the run.
-        split: The split to compare on. Default: `test`, or `val` if there is no `test`.
-        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         replace: Whether an existing file may be replaced.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
-        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        recipe, current_code: See `clew.evaluate`.
 
     Returns:
         The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
@@ -98,8 +96,7 @@ def export(
     Example:
         >>> import clew
         >>> from torch import nn  # the model was typed in, so it is passed again
-        >>> model = nn.Linear(2, 1)
-        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=model)
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=nn.Linear(2, 1))
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """
