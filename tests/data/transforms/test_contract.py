@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class HitContract(TransformContract):
         items = int(lengths.sum())
         x = Ragged.from_lengths(rng.normal(0, 50, items), lengths)
         loose = Ragged.from_lengths(np.arange(items), lengths)
-        columns = {
+        columns: dict[str, Any] = {
             "x": x,
             "y": x.share(rng.normal(0, 50, items)),
             "z": x.share(rng.normal(0, 200, items)),
