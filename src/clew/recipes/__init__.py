@@ -7,6 +7,7 @@ recipes, and the `__init__.py` of each says what to read in which order:
 - `jets/`: the origin of a jet (`jets`, `jetimages` and `jetfeatures`)
 - `particleflow/`: towers and tracks to particles
 - `lartpc/`: images of a liquid-argon time projection chamber
+- `fastsim/`: showers in a calorimeter, generated from the energy of a particle
 
 clew finds them through the entry points in `pyproject.toml`, the same way as the recipes of other packages.
 """

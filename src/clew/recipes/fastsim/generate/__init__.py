@@ -1,0 +1,9 @@
+"""Showers without files of others.
+
+Read the files in this order:
+
+    config.py        what is generated
+    showers.py       from settings to files of showers
+    parametric.py    parametrised showers (Grindhammer and Peters, hep-ex/0001020), in NumPy
+    materials.py     the calorimeter of tungsten and silicon, and its numbers
+"""

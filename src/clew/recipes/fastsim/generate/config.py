@@ -1,0 +1,39 @@
+"""Which showers `clew data generate fastsim` makes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from clew import Section
+
+Energy = Annotated[float, Field(ge=0.1, le=1000)]
+Angle = Annotated[float, Field(ge=0, le=60)]
+
+
+class ShowerGeneratorConfig(Section):
+    """Single particles that hit the centre of the front of the calorimeter."""
+
+    kind: Literal["parametric"] = "parametric"
+    """`parametric`: parametrised showers (Grindhammer and Peters), thousands per second."""
+    particle: Literal["electron", "photon", "pion"] = "electron"
+    """The particle. The model of pions is a simple one."""
+    energy: tuple[Energy, Energy] = (1.0, 100.0)
+    """Minimum and maximum energy, GeV, of a log-uniform distribution."""
+    theta: tuple[Angle, Angle] = (0.0, 0.0)
+    """Minimum and maximum angle to the axis, degrees, of a uniform distribution. The azimuth is uniform."""
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> Self:
+        for name in ("energy", "theta"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be a range (low, high), got {(low, high)}")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The part of file names that describes the showers."""
+        angles = f"-{self.theta[0]:g}to{self.theta[1]:g}deg" if self.theta != (0.0, 0.0) else ""
+        return f"{self.kind}-{self.particle}-{self.energy[0]:g}to{self.energy[1]:g}GeV{angles}"
