@@ -22,6 +22,7 @@ from clew.core.config import (
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import ConfigError
 from clew.recipe import Recipe, find
+from clew.runs.folder import find_run_path
 from clew.training.config import TrainConfig
 from clew.tuning.config import TuneConfig
 
@@ -53,7 +54,7 @@ class Settings:
 
 
 def load_settings(name: str, settings: Sequence[str] = ()) -> Settings:
-    """From a recipe's name, a recipe's file, a YAML file or a run's folder, with `a.b=c` settings on top.
+    """From a recipe's name, a recipe's file, a YAML file or a run's folder or name, with `a.b=c` settings on top.
 
     Raises:
         ConfigError, RecipeError: with the file and the line.
@@ -110,6 +111,7 @@ def _document(name: str) -> Document:
     path = Path(name)
     if path.suffix in _YAML:
         return read_document(path)
-    if (path / "config.yaml").is_file():
-        return read_document(path / "config.yaml")
+    folder = find_run_path(path)
+    if (folder / "config.yaml").is_file():
+        return read_document(folder / "config.yaml")
     return Document({"recipe": name}, {}, name)

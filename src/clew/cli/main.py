@@ -91,7 +91,18 @@ def _root(
 @functools.cache
 def command() -> Any:
     """All commands as one click command. It is built once, before jobs are forked from the process."""
-    return typer.main.get_command(app)
+    every = typer.main.get_command(app)
+    _hide_types_of_flags(every)
+    return every
+
+
+def _hide_types_of_flags(group: Any) -> None:
+    """Remove `<bool>` from the help of options that take no value."""
+    for option in (*group.params, group.get_help_option(typer.Context(group))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for each in getattr(group, "commands", {}).values():
+        _hide_types_of_flags(each)
 
 
 def run() -> None:

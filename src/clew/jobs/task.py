@@ -57,6 +57,12 @@ class TrainTask(Section):
     dataset: str | None = None
     workers: int | None = None
     epochs: int | None = None
+    lr: float | None = None
+    batch_size: str | None = None
+    """Samples per step, `auto` or `largest`."""
+    device: str | None = None
+    start_from: str | None = None
+    """Weights to start from: a run, a model in a store, or a file."""
     replicas: int | None = None
     strategy: str | None = None
     listen: str | None = None

@@ -20,6 +20,8 @@ from clew.runs.records import Record, RecordWriter
 _CLOCK_TOLERANCE = 2.0
 """Seconds by which the clocks of two hosts may differ."""
 _STEP_KINDS = ("step", "validation", "checkpoint")
+RUNS = Path("runs")
+"""The folder in which runs are created by default."""
 STATES = ("created", "running", "finished", "stopped", "failed", "interrupted")
 """The values of `Run.state`."""
 
@@ -89,12 +91,12 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """Open an existing run.
+        """Open an existing run, by its folder or by its name in `runs/`.
 
         Raises:
             RunError: The folder is not a run, or its creation was interrupted.
         """
-        run = cls(Path(path))
+        run = cls(find_run_path(path))
         if not run.path.is_dir():
             raise RunError(f"{path}: no such run; `clew runs list` shows all runs")
         if not run.config_file.is_file() or not run.environment_file.is_file():
@@ -308,6 +310,18 @@ class Run:
                     break
                 failures += [{**record, "rank": int(stream[5:])}] if record["status"] == "failed" else []
         return sorted(failures, key=lambda each: float(each["time"]))
+
+
+def find_run_path(name: str | Path, root: Path = RUNS) -> Path:
+    """Return the folder of a run: the path itself, or the run with this name in `root`.
+
+    Args:
+        name: A path, or a name as `clew runs list` prints it.
+        root: The folder with runs.
+    """
+    path = Path(name)
+    is_name = path.name == str(name) and not path.exists()
+    return root / path if is_name and (root / path / "config.yaml").is_file() else path
 
 
 def list_runs(root: Path) -> list[Run]:

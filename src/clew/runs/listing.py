@@ -22,6 +22,7 @@ from clew.runs.records import Record
 _RECENT = 12
 """Number of records for the speed."""
 _MARKS = ("start", "end")
+_EPOCHS = re.compile(r"^train:\n(?:[ \t]+.*\n)*?[ \t]+epochs: (\d+)$", re.MULTILINE)
 _RECIPE = re.compile(r"^recipe:(?= |$).*(?:\n[ \t]+.*)*", re.MULTILINE)
 
 
@@ -62,7 +63,8 @@ def list_run(run: Run) -> RunListing:
 
 
 def _read_listing(run: Run) -> RunListing:
-    recipe = _recipe(run.config_file.read_text(encoding="utf-8"))
+    settings = run.config_file.read_text(encoding="utf-8")
+    recipe, planned = _recipe(settings), _EPOCHS.search(settings)
     stream = run.records_folder / f"{run.main_stream}.jsonl"
     first_records = list(itertools.islice(records.read(stream), 4)) if stream.exists() else []
     if not first_records:
@@ -77,7 +79,7 @@ def _read_listing(run: Run) -> RunListing:
         state=state,
         recipe=recipe,
         workers=progress.workers,
-        epochs=progress.epochs,
+        epochs=int(planned[1]) if planned and progress.epochs else progress.epochs,  # more if it was trained longer
         epochs_done=progress.epochs_done,
         started=float(first_records[0]["time"]),
         seconds=newest[0]["time"] - first_records[0]["time"],

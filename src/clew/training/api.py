@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -23,21 +23,22 @@ from clew.models.columns import Columns
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import capture
-from clew.runs.folder import next_run_path
+from clew.runs.folder import RUNS, next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
 from clew.training.checks import check_device, check_has_loss, check_loadable, check_splits
+from clew.training.chosen_loss import with_chosen_loss
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
 from clew.training.run_code import save_code, warn_about_dataset
-from clew.training.train_settings import TrainSettings, with_optimizer
+from clew.training.start_weights import find_weights
+from clew.training.train_settings import TrainSettings, named_settings, with_optimizer
 from clew.training.training_start import TrainingStart
 
-RUNS = Path("runs")
 
-
+@named_settings
 def train(
     recipe: str | Path | Recipe | type[Recipe] | Callable[..., Any],
     dataset: Dataset | TrainingData | None = None,
@@ -67,9 +68,18 @@ def train(
         progress: Whether to show the training while it runs: as lines and a bar in a terminal, as HTML in a notebook.
             Default: if this is a terminal or a notebook. True also prints lines to a file or pipe.
         on_start: Called with the run when its folder exists, before the training starts.
-        **settings: Settings that replace values in `config`: `epochs`, `batch_size`, `lr`, `workers`, `strategy`,
-            `device`, `precision`, `seed`, `replicas` (an ensemble) and all others of `TrainConfig`. With a model also
-            `features`, `labels`, `weight`, `select`, `scale` and `loss`. `TrainSettings` describes them.
+        epochs: Number of passes over the training data.
+        batch_size: Samples per step, over all workers together; "auto" measures the fastest size.
+        lr: Learning rate of the optimiser (`optimizer.lr`).
+        workers: Number of training processes. Under torchrun, mpiexec or srun their number is used.
+        strategy: How workers combine their updates: "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem",
+            "diloco" or "backup".
+        device: Where to compute: "cpu", "cuda", "cuda:1", "mps". Default: the accelerator of this machine, or the CPU.
+        precision: Number format of the forward pass: "float32", "bf16" or "fp16".
+        seed: Seed of the initial weights and of the order of the samples.
+        **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}`, `replicas=100` (an
+            ensemble) or `start_from=run` (weights to start from). With a model also `features`, `labels`, `weight`,
+            `select`, `scale` and `loss`. Settings replace values in `config`. `TrainSettings` describes them.
 
     Returns:
         The finished run. `run.replicas()` are the members of an ensemble.
@@ -124,6 +134,8 @@ class TrainingRequest:
             check_splits(data)
             if context.place.rank == 0:
                 warn_about_dataset(start.recipe, data)
+            recipe, note = with_chosen_loss(start.recipe, data)
+            start = replace(start, recipe=recipe)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
@@ -131,6 +143,9 @@ class TrainingRequest:
                 write_text(run.dataset_file, (data.path / "manifest.json").read_text())
                 save_code(run, start.recipe)
                 _announce(run, view, on_start)
+                if note:
+                    with run.writer("rank-0") as writer:
+                        writer.write("note", message=note)
                 return run
 
             return _store(run_training(make, start, context), start.config, context)
@@ -164,13 +179,13 @@ def resume(
     current_code: bool = False,
     **settings: Any,
 ) -> Run:
-    """Continue a run that was stopped, interrupted or killed, from its newest state.
+    """Continue a run that was stopped, interrupted or killed, from its newest state; or train a finished run longer.
 
     With the same number of workers the result is bit for bit that of a run that was never stopped. With another number
     (`workers=4`) the samples come in the same order.
 
     Args:
-        run: The run or its folder.
+        run: The run, its folder or its name.
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         on_start: Called with the run before the training continues.
         lease: See `clew.train`.
@@ -179,7 +194,8 @@ def resume(
             have to be copied to a store.
         current_code: Whether to use today's code of the recipe instead of the code that the run saved. The run then
             saves today's code.
-        **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`.
+        **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
+            `epochs` than before, a finished run continues too; its schedule is computed for all of them.
 
     Returns:
         The finished run.
@@ -192,7 +208,7 @@ def resume(
         >>> resume("runs/sum")
         Traceback (most recent call last):
             ...
-        clew.errors.RunError: runs/sum is finished; there is nothing to resume
+        clew.errors.RunError: runs/sum is finished after 2 epochs; train it longer with --epochs N
     """
     from clew.training.run_recipe import recipe_of_run
 
@@ -200,16 +216,22 @@ def resume(
     work, config = recipe_of_run(run, recipe, current_code=current_code)
     context = LaunchContext.join(run.path.parent)
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
-    document = with_defaults(Document(settings, source="clew.resume"), recorded)
+    document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
     chosen = context.with_workers(validate(TrainConfig, document))
-    if again and run.state == "finished":
+    if again and run.state == "finished" and chosen.epochs <= config.epochs:
         return _store(run, chosen, context)
     check_splits(Dataset(chosen.dataset))
 
     def reopen() -> Run:
         # under a lease, a process on another host that seems to run it has lost it
-        if run.state in (("finished",) if lease is not None else ("running", "finished")):
-            raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
+        if run.state == "running" and lease is None:
+            raise RunError(f"{run.path} is running; there is nothing to resume")
+        if run.state == "finished":
+            from clew.training.checkpoint import prepare_to_train_longer
+
+            prepare_to_train_longer(run, config, chosen)
+        elif chosen.epochs != config.epochs:
+            run.save_settings(epochs=chosen.epochs)
         if current_code:
             save_code(run, work)
         _announce(run, view, on_start)
@@ -252,6 +274,8 @@ def _settings(
     explicit = {**settings, **({"dataset": str(location)} if location else {})}
     document = with_defaults(Document(explicit, source="clew.train"), defaults)
     document.data["dataset"] = storage.absolute_location(str(document.data.get("dataset", "dataset")))
+    if document.data.get("start_from") is not None:
+        document.data["start_from"] = find_weights(document.data["start_from"])
     output, document.data["store"] = _split_output(output, document.data.get("store"))
     return output, validate(TrainConfig, document)
 

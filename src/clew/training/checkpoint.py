@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from clew.core.files import atomic_path
 from clew.errors import DataError, RunError
 from clew.runs import Run
+from clew.training.config import TrainConfig
 
 FORMAT = 2
 """Version of the state files. A file of another version is not read."""
@@ -199,3 +200,27 @@ def load_state(run: Run) -> tuple[dict[str, Any], Path, list[Path]]:
             damaged.append(path)
     note = f" ({len(damaged)} damaged)" if damaged else ""
     raise RunError(f"{run.path}: no checkpoint to resume from{note}")
+
+
+def prepare_to_train_longer(run: Run, before: TrainConfig, now: TrainConfig) -> None:
+    """Change the settings and the newest state of a finished run, so that it continues when it is resumed.
+
+    Args:
+        run: The finished run.
+        before: The settings with which it finished.
+        now: The settings with which it is to continue.
+
+    Raises:
+        RunError: There are not more epochs than before, or something else than the number of epochs has ended the run.
+    """
+    if now.epochs <= before.epochs:
+        raise RunError(f"{run.path} is finished after {before.epochs} epochs; train it longer with --epochs N")
+    limits = {"steps": now.steps, "minutes": now.minutes, "replicas": now.replicas}
+    for name, value in limits.items():
+        if value is not None:
+            reason = f"with train.{name}={value:g} it cannot be trained longer"
+            raise RunError(f"{run.path} is finished; {reason}; start a new run from its weights: --from {run.path}")
+    state, path, _ = load_state(run)
+    if state["over"]:  # ended by early stopping or a target, for example
+        save_state(run, int(path.stem.rpartition("-")[2]), {**state, "over": ""}, keep=now.keep_checkpoints)
+    run.save_settings(epochs=now.epochs)

@@ -185,6 +185,9 @@ class TrainConfig(Section):
     into memory."""
     accumulate: Count = 1
     """Number of parts in which a worker computes its share of a batch: less memory, the same result."""
+    start_from: str | None = None
+    """Weights to start from, instead of new ones: a run (its best weights), a model in a store, or a .safetensors, .pt
+    or .pth file with the weights of the same model."""
     replicas: Count | None = None
     """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
@@ -262,6 +265,8 @@ class TrainConfig(Section):
             raise ValueError(
                 "dataset contains a password or token, and settings are saved with the run; use the environment"
             )
+        if self.start_from is not None and self.replicas is not None:
+            raise ValueError("replicas differ in their initial weights: start_from cannot be used with them")
         problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
         if problem:
             raise ValueError(problem)

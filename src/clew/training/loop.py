@@ -23,7 +23,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.sampler import Sampler
-from clew.errors import LeaseError, StoppedError
+from clew.errors import LeaseError
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
@@ -101,7 +101,7 @@ class _Loop:
         """Seconds until the samples of this rank were loaded."""
         self.held_out = open_validation_samples(config, dataset)
         torch.manual_seed(config.seed)
-        model = validation.build_model(recipe).to(device)
+        model = validation.build_model(recipe, config.start_from).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.model = strategy.distribute(model)
         if config.compile:
@@ -129,6 +129,7 @@ class _Loop:
 
     def train(self) -> None:
         """Run all epochs: train, validate, save."""
+        self.stop.can_save = True
         self.writer.write(
             "plan",
             epochs=self.config.epochs,
@@ -322,10 +323,7 @@ class _Loop:
         if self.strategy.rank == 0:
             self._record_checkpoints(wait=stop or ends)
         if stop:
-            reason = f" ({self.stop.reason})" if self.stop.reason else ""
-            raise StoppedError(
-                f"stopped at step {self.step}{reason}; continue with: clew train --resume {self.run.path}"
-            )
+            raise self.stop.stopped_error(self.step, self.run.path)
 
     def _state(self) -> dict[str, Any]:
         """What `restore` needs. Every rank must call it."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from clew.core.config import Section, to_data
 
+F = TypeVar("F", bound=Callable[..., Any])
 _Section: TypeAlias = Section | Mapping[str, Any]
 
 
@@ -48,6 +50,8 @@ class TrainSettings(ModelSettings, total=False):
     """Number format of the forward pass."""
     seed: int | None
     """Seed of the initial weights and of the order of the samples."""
+    start_from: Any
+    """Weights to start from: a run, a model in a store, or a file of weights."""
     steps: int | None
     minutes: float | None
     accumulate: int
@@ -80,8 +84,18 @@ class TrainSettings(ModelSettings, total=False):
     log_every: int | None
 
 
-COMMON = ("epochs", "batch_size", "workers", "strategy", "device", "precision", "seed")
+COMMON = ("epochs", "batch_size", "lr", "workers", "strategy", "device", "precision", "seed")
 """Settings for which None means: as in `config`."""
+
+
+def named_settings(function: F) -> F:
+    """Show the settings of `COMMON` as parameters of a function that takes them as `**settings`: `help` lists them."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    kinds = {name: kind.__forward_arg__ for name, kind in TrainSettings.__annotations__.items()}
+    named = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kinds[n]) for n in COMMON]
+    function.__signature__ = signature.replace(parameters=[*parameters[:-1], *named, parameters[-1]])  # type: ignore[attr-defined]
+    return function
 
 
 def with_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:

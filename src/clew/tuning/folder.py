@@ -13,7 +13,11 @@ from clew.core.config import Document, read_document, to_yaml, validate
 from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
 from clew.runs import Run
+from clew.runs.folder import find_run_path
 from clew.tuning.config import TuneConfig
+
+STUDIES = Path("studies")
+"""The folder in which studies are created by default."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,12 @@ class StudyFolder:
 
     @classmethod
     def open(cls, path: Path | str) -> StudyFolder:
-        """Open the folder of a study that was created before.
+        """Open a study that was created before, by its folder or by its name in `studies/`.
 
         Raises:
             RunError: The folder holds no study.
         """
-        folder = cls(Path(path))
+        folder = cls(find_run_path(path, STUDIES))
         if not folder.config_file.is_file() or not folder.name_file.is_file():
             raise RunError(
                 f"{path}: no study (config.yaml and study.json are missing); create one with `clew tune run`"

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 Work = Annotated[
     str,
-    typer.Argument(metavar="WORK", help="A run's folder, a folder that a site's job makes, or a server's job number."),
+    typer.Argument(
+        metavar="WORK", help="A run's folder or name, a folder that a site's job makes, or a server's job number."
+    ),
 ]
 
 
@@ -39,9 +41,11 @@ def find_work(name: str) -> ServerJob | SubmittedJob | Run:
     from clew.jobs.launchers.launcher import END_STATES
     from clew.jobs.submitted import find_submitted
     from clew.runs import Run
+    from clew.runs.folder import find_run_path
 
     if name.isdecimal() and not Path(name).exists():
         return ServerJob(int(name))
+    name = str(find_run_path(name))
     run = Run(Path(name))
     is_run = run.config_file.is_file()
     try:

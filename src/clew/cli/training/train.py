@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import bold, console, overrides, program, takes_options
+from clew.cli.options import bold, console, program, takes_options
 from clew.cli.training import train_task
 from clew.cli.training.train_options import TrainOptions
 from clew.errors import ConfigError, RunError
@@ -25,19 +25,17 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     train_task.check_source(task)
     if options["detach"]:
         raise ConfigError("--detach is for this machine: a job of --on SITE continues by itself (--no-follow)")
-    settings = overrides(
-        task.settings, train__dataset=task.dataset, train__workers=task.workers, train__strategy=task.strategy
-    )
+    settings = train_task.all_settings(task)
     config = load_settings("columns" if task.model else str(task.resume or task.recipe), settings).train
     if not site.profile.takes_jobs:
         from clew.cli.jobs.panda import submit_training
 
-        submit_training(site, task.recipe, task.settings)
+        submit_training(site, task)
         return None
     workers = site.workers(config.processes)
     if task.resume is not None:
         run = Run.open(task.resume)
-        if run.state in ("running", "finished"):
+        if run.state == "running" or (run.state == "finished" and task.epochs is None):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
         task = task.model_copy(update={"continues": True})
         return SiteWork("train", run.path, task, workers=workers, requeue=True)
@@ -67,7 +65,9 @@ def train(options: TrainOptions) -> None:
       clew train tracking --workers 4 --strategy downpour
       clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train tracking --dataset s3://bucket/dataset --set train.store.to=s3://bucket/models
-      clew train --resume runs/tracking-001
+      clew train --resume tracking-001
+      clew train --resume tracking-001 --epochs 20
+      clew train tracking --from tracking-001 --lr 1e-4 --batch-size 128 --device cuda:1
       clew train tracking --workers 8 --on mycluster --nodes 2 --wall-time 4h
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
@@ -75,7 +75,8 @@ def train(options: TrainOptions) -> None:
 
     Under torchrun, mpiexec or srun every process is a worker; otherwise --workers starts processes on this machine.
 
-    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75.
+    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75. On Ctrl-C it does the
+    same, with code 130; a second Ctrl-C stops it at once.
     """
     task = options.task()
     if options.detach:
@@ -90,11 +91,11 @@ def _detach(task: TrainTask) -> None:
     from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
-    from clew.runs.folder import next_run_path
+    from clew.runs.folder import find_run_path, next_run_path
 
     source = task.recipe or (task.model or "").split(":")[0]
     name = task.resume or task.output or str(next_run_path(Path("runs"), Path(source).stem))
-    run = Run(Path("runs", storage.base_name(name)) if storage.is_url(name) else Path(name))
+    run = Run(Path("runs", storage.base_name(name)) if storage.is_url(name) else find_run_path(name))
     if task.resume is None and task.output is None:
         task = task.model_copy(update={"output": str(run.path)})
     launcher, folder = find_launcher("local"), run.job_folder

@@ -57,14 +57,26 @@ class ModelOptions:
 class TrainOptions(ModelOptions):
     """All options of `clew train` for this machine."""
 
-    recipe: Annotated[
-        str | None, typer.Argument(help="A recipe's name or file, a YAML with settings, or a run's folder.")
-    ] = None
+    recipe: Annotated[str | None, typer.Argument(help="A recipe's name or file, a YAML with settings, or a run.")] = (
+        None
+    )
     dataset: Annotated[
         str | None, typer.Option(help="A dataset made by `clew prepare`: a folder, or a URL in a store.")
     ] = None
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None
+    lr: Annotated[float | None, typer.Option(help="Learning rate (train.optimizer.lr).")] = None
+    batch_size: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help="Samples per step, over all workers; auto measures the fastest."),
+    ] = None
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1 or mps (default: the accelerator of this machine).")
+    ] = None
+    start_from: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RUN|MODEL", help="Start from weights: a run, a stored model, a .safetensors."),
+    ] = None
     replicas: Annotated[
         int | None, typer.Option(help="Train an ensemble: this number of models, which differ in their seed only.")
     ] = None
@@ -80,7 +92,12 @@ class TrainOptions(ModelOptions):
         str | None, typer.Option(help="Folder of the run (default: the next under runs/), or a URL in a store.")
     ] = None
     settings: Settings = None
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Resume a run that did not finish.")] = None
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Resume a run that did not finish; with --epochs N train a finished one longer."
+        ),
+    ] = None
     current_code: Annotated[
         bool, typer.Option("--current-code", help="With --resume: use today's code, not the code that the run saved.")
     ] = False

@@ -17,6 +17,7 @@ from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.training.optimizer import make_optimizer
 from clew.training.packs import optimizer, stacked_weights
+from clew.training.validation import build_model
 
 _SHARED_SETTINGS = (
     "dataset",
@@ -74,8 +75,8 @@ def initial_model(recipe: Recipe, config: TrainConfig) -> nn.Module:
     """
     make_optimizer([nn.Parameter(torch.zeros(1))], config)
     torch.manual_seed(config.seed)
-    model = recipe.model()
-    return model if model_object(recipe) is None else _reinitialized_copy(model)
+    model = build_model(recipe, config.start_from)
+    return model if config.start_from or model_object(recipe) is None else _reinitialized_copy(model)
 
 
 def model_object(recipe: Recipe) -> Any:
