@@ -80,11 +80,9 @@ def export(
         output: The file. Default: the name of the run with the ending of the format.
         weights: Which weights to use: "best" or "last".
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
-        data: A dataset or its folder, to compare on. Default: the dataset of the run.
-        split: The split to compare on. Default: `test`, or `val` if there is no `test`.
-        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        data, split: The dataset and the split to compare on.
         replace: Whether an existing file may be replaced.
-        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        recipe, current_code: See `clew.evaluate`.
 
     Returns:
         The path of the file, and its description.
