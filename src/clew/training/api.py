@@ -181,8 +181,8 @@ def resume(
 ) -> Run:
     """Continue a run that was stopped, interrupted or killed, from its newest state; or train a finished run longer.
 
-    With the same number of workers the result is bit for bit that of a run that was never stopped. With another number
-    (`workers=4`) the samples come in the same order.
+    On the same number of workers the result is that of a run that was never stopped, bit for bit. On others the
+    samples come in the same order.
 
     Args:
         run: The run, its folder or its name.
@@ -201,7 +201,6 @@ def resume(
         RunError: The run is still running, has finished, or has no state to continue from.
 
     Example:
-        >>> from clew.training.api import resume
         >>> resume("runs/sum")
         Traceback (most recent call last):
             ...
@@ -226,8 +225,8 @@ def resume(
         _announce(run, view, on_start)
         return run
 
+    start = TrainingStart(work, chosen, resume=True, lease=lease)
     with contextlib.closing(_view(progress, context, lease)) as view:
-        start = TrainingStart(work, chosen, resume=True, lease=lease)
         return _store(run_training(reopen, start, context), chosen, context)
 
 
