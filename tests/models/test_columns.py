@@ -305,3 +305,15 @@ def test_other_numbers_are_a_regression_which_is_said(tmp_path: Path, labels: An
     run = clew.train(model, (x, y), output=tmp_path / "run", progress=False, **QUICK)
     assert [record["message"] for record in run.records(kind="note") if record["message"].startswith(message)]
     assert run.config().data["loss"] == "auto"
+
+
+def test_predictions_contain_the_numbers_of_events_and_the_labels(tmp_path: Path) -> None:
+    data = arrays(200)
+    numbers = {"run": np.full(200, 7), "luminosityBlock": np.arange(200) // 50, "event": np.arange(1000, 1200)}
+    Table({**data, **numbers}).save(tmp_path / "a.h5")
+    run = clew.train(nn.Linear(4, 3), tmp_path / "a.h5", output=tmp_path / "run", **QUICK)
+    rows = clew.predict(run, split="val", columns=["event", "labels"], raw=True, recipe=nn.Linear(4, 3))
+    assert isinstance(rows, Table)
+    place = rows.fixed("event") - 1000
+    np.testing.assert_array_equal(rows.fixed("labels"), data["Y"][place])
+    assert {"run", "luminosityBlock", "event"} <= set(clew.predict(run, raw=True, recipe=nn.Linear(4, 3)))
