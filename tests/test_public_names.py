@@ -48,6 +48,8 @@ def test_the_names_of_the_contract_suites_are_pinned() -> None:
         "LauncherContract",
         "ReaderContract",
         "RecipeContract",
+        "StoreContract",
+        "TransformContract",
         "assert_same_table",
         "columns_sharing_offsets",
     ]

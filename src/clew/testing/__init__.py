@@ -1,5 +1,5 @@
-"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store, a launcher, a strategy or
-an asynchronous rule, as tests that run on your own class.
+"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store or a launcher, as tests
+that run on your own class.
 
 Subclass a suite in a test file, and set what it asks for:
 
@@ -18,11 +18,22 @@ try:
 except ModuleNotFoundError:
     raise ModuleNotFoundError("clew.testing needs pytest: pip install 'clew[testing]'", name="pytest") from None
 
-pytest.register_assert_rewrite(*(f"clew.testing.{name}" for name in ("launchers", "readers", "recipes", "tables")))
+_MODULES = ("launchers", "readers", "recipes", "stores", "tables", "transforms")
+pytest.register_assert_rewrite(*(f"clew.testing.{name}" for name in _MODULES))
 
 from clew.testing.launchers import LauncherContract  # noqa: E402 (assertions must be registered first)
 from clew.testing.readers import ReaderContract  # noqa: E402
 from clew.testing.recipes import RecipeContract  # noqa: E402
+from clew.testing.stores import StoreContract  # noqa: E402
 from clew.testing.tables import assert_same_table, columns_sharing_offsets  # noqa: E402
+from clew.testing.transforms import TransformContract  # noqa: E402
 
-__all__ = ["LauncherContract", "ReaderContract", "RecipeContract", "assert_same_table", "columns_sharing_offsets"]
+__all__ = [
+    "LauncherContract",
+    "ReaderContract",
+    "RecipeContract",
+    "StoreContract",
+    "TransformContract",
+    "assert_same_table",
+    "columns_sharing_offsets",
+]

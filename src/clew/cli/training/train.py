@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import bold, console, overrides, program, takes_options
+from clew.cli.options import bold, console, program, takes_options
 from clew.cli.training import train_task
 from clew.cli.training.train_options import TrainOptions
 from clew.errors import ConfigError, RunError
@@ -19,20 +19,19 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     from clew.data.dataset import Dataset
     from clew.runs import Run
     from clew.runs.folder import next_run_path
+    from clew.runs.untrained import remove_untrained
     from clew.settings import load_settings
 
     task = TrainOptions(**options).task()
     train_task.check_source(task)
     if options["detach"]:
         raise ConfigError("--detach is for this machine: a job of --on SITE continues by itself (--no-follow)")
-    settings = overrides(
-        task.settings, train__dataset=task.dataset, train__workers=task.workers, train__strategy=task.strategy
-    )
+    settings = train_task.all_settings(task)
     config = load_settings("columns" if task.model else str(task.resume or task.recipe), settings).train
     if not site.profile.takes_jobs:
         from clew.cli.jobs.panda import submit_training
 
-        submit_training(site, task.recipe, task.settings)
+        submit_training(site, task)
         return None
     workers = site.workers(config.processes)
     if task.resume is not None:
@@ -45,6 +44,7 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
         Dataset(config.dataset)
     source = (task.recipe or task.model or "").split(":")[0]
     output = Path(task.output or next_run_path(Path("runs"), Path(source).stem))
+    remove_untrained(output)
     if output.exists():
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     task = task.model_copy(update={"continues": True, "output": str(output)})

@@ -55,7 +55,12 @@ def run(task: TrainTask, index: int | None = None) -> None:
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)
     elif current_rank().rank == 0:
+        from clew.runs.advice import communication_advice
+        from clew.runs.summary import summarize
+
         console.print(f"{bold(trained.path)} finished. Next: {program()} evaluate {bold(trained.path)}")
+        if advice := communication_advice(summarize(trained)):
+            console.print(advice, style="yellow", markup=False)
 
 
 def preload() -> None:
@@ -70,10 +75,13 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
     return {name: getattr(task, name) for name in _COLUMN_OPTIONS}
 
 
-def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
-    from clew.settings import load_settings
-    from clew.training.api import TrainingRequest
+def all_settings(task: TrainTask, minutes: float | None = None) -> list[str]:
+    """Return the settings of a training: those of `--set`, and the options that are settings too.
 
+    Args:
+        task: The training.
+        minutes: Its time limit.
+    """
     options: dict[str, Any] = {
         "dataset": task.dataset,
         "workers": task.workers,
@@ -88,7 +96,14 @@ def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     }
     if task.batch_size is not None:
         options["batch_size"] = int(task.batch_size) if task.batch_size.isdecimal() else task.batch_size
-    settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
+    return overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
+
+
+def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
+    from clew.settings import load_settings
+    from clew.training.api import TrainingRequest
+
+    settings = all_settings(task, minutes)
     if task.model is not None:
         return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)
@@ -114,18 +129,18 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Workers, device and time limit may differ from its own settings, and there may be more epochs."""
-    names = ("dataset", "lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
+    names = ("lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
     spelled = {"start_from": "from", "batch_size": "batch-size"}
     refused = [f"--{spelled.get(name, name)}" for name in names if getattr(task, name) is not None]
     refused += [f"--set {setting}" for setting in task.settings]
     if refused:
-        allowed = "only --epochs, --workers, --device and --time-limit can be added"
+        allowed = "only --dataset, --epochs, --workers, --device and --time-limit can be added"
         raise ConfigError(f"{', '.join(refused)}: --resume uses the run's own settings; {allowed}")
     from clew.storage import models
     from clew.training.api import resume
 
     options: dict[str, Any] = {"workers": task.workers, "time_limit_minutes": minutes}
-    options |= {"epochs": task.epochs, "device": task.device}
+    options |= {"epochs": task.epochs, "device": task.device, "dataset": task.dataset}
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
