@@ -26,7 +26,7 @@ from clew.runs.environment import capture
 from clew.runs.folder import RUNS, next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
-from clew.training.checks import check_device, check_has_loss, check_loadable, check_splits
+from clew.training.checks import check_device, check_has_loss, check_loadable, check_same_dataset, check_splits
 from clew.training.chosen_loss import with_chosen_loss
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
@@ -216,7 +216,7 @@ def resume(
     chosen = context.with_workers(validate(TrainConfig, document))
     if again and run.state == "finished" and chosen.epochs <= config.epochs:
         return _store(run, chosen, context)
-    check_splits(Dataset(chosen.dataset))
+    check_same_dataset(run, Dataset(chosen.dataset))
 
     def reopen() -> Run:
         _prepare_to_continue(run, config, chosen, lease)
