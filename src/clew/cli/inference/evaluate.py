@@ -85,12 +85,13 @@ def evaluate(
             current_code=current_code,
             progress=on_progress,
         )
-    if not launched().rank:  # only rank 0 prints
-        _publish(run, opened, result)
+    if launched().rank:  # only rank 0 prints
+        return
+    _finish(opened, run, result)
 
 
-def _publish(location: str, opened: Run, result: Evaluation) -> None:
-    """Write the report, print the metrics, and update a run that is in a store."""
+def _finish(opened: Run, location: str, result: Evaluation) -> None:
+    """Write the report, print the metrics, and update the copy of the run in a store."""
     from clew import storage
     from clew.runs.push_process import pushed
     from clew.runs.report import write_report
@@ -101,9 +102,9 @@ def _publish(location: str, opened: Run, result: Evaluation) -> None:
     show(result)
     console.print(f"report: {bold(report)}")
     if storage.is_url(location):
-        target, name = storage.parent_location(location), storage.base_name(location)
         with show_transfers("put") as watch:
-            models.store_model(opened, target, ("all",), name=name, watch=watch)
+            folder, name = storage.parent_location(location), storage.base_name(location)
+            models.store_model(opened, folder, ("all",), name=name, watch=watch)
         console.print(f"{bold(storage.mask_secrets(location))}: updated")
 
 
