@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clew.cli.options import bold, console, printed_warnings, program
+
+if TYPE_CHECKING:
+    from clew.inference.export.api import Export
 
 
 def export(
@@ -61,6 +64,11 @@ def export(
             keep_float64=keep_float64,
             current_code=current_code,
         )
+    _show(exported)
+
+
+def _show(exported: Export) -> None:
+    """Print what the file holds, and how it differs from the original."""
     facts = exported.facts
     inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)
