@@ -166,6 +166,15 @@ def numbers_in(data: Any) -> list[Any]:
     return [item for trace in json.loads(text)["data"] for axis in "xy" for item in trace[axis]]
 
 
+def test_a_roc_also_shows_the_scores_of_both_classes() -> None:
+    plots = Roc.of([0.06, 0.07, 0.9, 0.99, 0.99], [False, False, False, True, True]).figures("auc")
+    assert list(plots) == ["", "scores"]
+    background, signal = (trace["y"][:-1] for trace in plots["scores"]["data"])
+    assert signal[-1] == 1.0 and sum(signal) == 1.0
+    assert background[2] == pytest.approx(2 / 3) and sum(background) == pytest.approx(1.0)
+    assert Mean(1.0, 1.0).figures("loss") == {}
+
+
 def test_a_binned_figure_is_plain_json_with_gaps_for_empty_bins() -> None:
     binned = Binned.of([0.1, 0.6], [True, False], EDGES, axis="pT [GeV]", label="efficiency")
     drawn = binned.figure("Efficiency")

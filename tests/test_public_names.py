@@ -47,6 +47,9 @@ def test_the_names_of_the_contract_suites_are_pinned() -> None:
     assert sorted(testing.__all__) == [
         "LauncherContract",
         "ReaderContract",
+        "RecipeContract",
+        "StoreContract",
+        "TransformContract",
         "assert_same_table",
         "columns_sharing_offsets",
     ]

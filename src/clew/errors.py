@@ -12,6 +12,7 @@
     │   └── LostPeerError     another process of an asynchronous training disappeared
     ├── JobError              a submitted job failed: exit code of the job
     └── StoppedError          stopped before the end, can be resumed: exit code 75
+        ├── InterruptError    stopped by Ctrl-C: exit code 130
         └── LeaseError        the work was assigned to another process
 
 A message says in one line what was given, what is allowed and what to do.
@@ -94,6 +95,12 @@ class StoppedError(ClewError):
     """A run was stopped by a signal or a time limit and can be resumed. Exit code 75 asks batch systems to retry."""
 
     exit_code = 75
+
+
+class InterruptError(StoppedError):
+    """A run was stopped by Ctrl-C, after a checkpoint was written. It can be resumed."""
+
+    exit_code = 130
 
 
 class LeaseError(StoppedError):

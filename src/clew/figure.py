@@ -85,6 +85,32 @@ def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **
     return line(edges, y, name, colour=colour, **{"line": {"shape": "hv", "color": COLOURS[colour]}, **more})
 
 
+def table(columns: Mapping[str, Sequence[Any]], *, title: str) -> Figure:
+    """A table as a figure. Numbers have four digits.
+
+    Args:
+        columns: The cells of each column, by its heading. All columns have the same length.
+        title: Title of the figure.
+    """
+    texts = {name: [f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells] for name, cells in columns.items()}
+    hidden = {"visible": False, "fixedrange": True}
+    style: dict[str, Any] = {
+        "align": "left",
+        "fill": {"color": "rgba(0,0,0,0)"},
+        "line": {"color": COLOURS[6]},
+        "height": 28,
+    }
+    trace = {
+        "type": "table",
+        "header": {"values": list(texts), **style},
+        "cells": {"values": list(texts.values()), **style},
+    }
+    rows = 1 + max(map(len, texts.values()), default=0)
+    margin = {"l": 16, "r": 16, "t": 44, "b": 16}
+    height = margin["t"] + margin["b"] + 8 + style["height"] * rows
+    return figure([trace], title=title, xaxis=hidden, yaxis=hidden, margin=margin, height=height)
+
+
 def picture(svg: str, *, title: str) -> Figure:
     """A figure that shows an SVG image, for example one drawn by matplotlib."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

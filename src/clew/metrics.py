@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clew import figure
+from clew.figure import Figure
 
 T = TypeVar("T", bound="Metric")
 Floats = NDArray[np.float64]
@@ -51,6 +52,11 @@ class Metric:
     def figure(self, title: str) -> figure.Figure | None:
         """A plot of the metric, or None if it has none."""
         return None
+
+    def figures(self, title: str) -> dict[str, Figure]:
+        """All plots of the metric, by the ending of their names. The default is `figure`, without an ending."""
+        plot = self.figure(title)
+        return {} if plot is None else {"": plot}
 
     def __add__(self: T, other: T) -> T:
         if type(self) is not type(other):
@@ -242,6 +248,8 @@ class Roc(Metric):
 
     BINS: ClassVar[int] = 4000
     REACH: ClassVar[float] = 20.0
+    PLOT_BINS: ClassVar[int] = 40
+    """Number of bins in the plot of the scores."""
 
     @classmethod
     def of(cls, scores: ArrayLike, truth: ArrayLike, weights: ArrayLike | None = None) -> Roc:
@@ -282,6 +290,30 @@ class Roc(Metric):
             xaxis={"type": "log", "range": [-5, 0]},
             yaxis={"range": [0, 1.05]},
         )
+
+    def score_figure(self, title: str) -> Figure:
+        """The distributions of the score for signal and background, each normalised to 1."""
+        logit = (np.arange(self.BINS) + 0.5) * (2 * self.REACH / self.BINS) - self.REACH
+        edges = np.linspace(0.0, 1.0, self.PLOT_BINS + 1)
+
+        def share(counts: Floats) -> Floats:
+            heights = np.histogram(1 / (1 + np.exp(-logit)), edges, weights=counts)[0]
+            return np.asarray(heights / max(counts.sum(), 1e-300), dtype=np.float64)
+
+        return figure.figure(
+            [
+                figure.steps(edges, share(self.background), "background", colour=1, fill="tozeroy", opacity=0.6),
+                figure.steps(edges, share(self.signal), "signal", fill="tozeroy", opacity=0.6),
+            ],
+            title=f"Scores, {title}",
+            x="score",
+            y="fraction of events",
+            xaxis={"range": [0, 1]},
+            yaxis={"rangemode": "tozero"},
+        )
+
+    def figures(self, title: str) -> dict[str, Figure]:
+        return {"": self.figure(title), "scores": self.score_figure(title)}
 
 
 @dataclass(frozen=True)

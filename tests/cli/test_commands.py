@@ -71,7 +71,7 @@ def journey(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_predictions_are_written_and_reported(journey: Path, tmp_path: Path, workers: str) -> None:
     output = tmp_path / "tracks.parquet"
-    text = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
+    text = done("predict", "runs/a", "--output", output, "--with", "event,track", "--workers", workers)
     events = Dataset("data").splits["test"]
     assert text.startswith(f"{output}: {events} events (")
     assert parquet.read_schema(output).names == ["event", "track", "found_track", "score"]

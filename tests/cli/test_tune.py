@@ -119,7 +119,7 @@ def test_the_document_with_a_study_goes_back_in(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("setting", "message"),
     [
         ("tune.direction=maximize", "direction: maximize contradicts 'val/loss', which is better when it is smaller"),
         ("tune={objective: val/efficiency, direction: minimize}", "contradicts 'val/efficiency'"),
@@ -127,7 +127,7 @@ def test_the_document_with_a_study_goes_back_in(folder: Path) -> None:
         ("train.best={metric: loss, direction: maximize}", "direction: maximize contradicts 'loss'"),
     ],
 )
-def test_a_direction_that_contradicts_the_metric_is_refused(folder: Path, wanted: str, message: str) -> None:
+def test_a_direction_that_contradicts_the_metric_is_refused(folder: Path, setting: str, message: str) -> None:
     (folder / "plain.yaml").write_text("recipe: tracking\ntune: {space: {train.optimizer.lr: {log: [1e-3, 1e-1]}}}\n")
-    outcome = clew("tune", "run", "plain.yaml", "--set", wanted)
+    outcome = clew("tune", "run", "plain.yaml", "--set", setting)
     assert outcome.code == 2 and message in outcome.err

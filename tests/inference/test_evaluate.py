@@ -61,10 +61,10 @@ def test_figures_are_json_in_the_order_of_the_metrics(run_copy: Run) -> None:
     files = sorted((run_copy.plots / "mine").iterdir())
     assert [path.name for path in files[:3]] == [
         "00-edge_auc.json",
-        "01-efficiency_pt.json",
-        "02-efficiency_theta.json",
+        "01-edge_auc_scores.json",
+        "02-efficiency_pt.json",
     ]
-    assert len(files) == 9
+    assert len(files) == 10
 
     def refuse(constant: str) -> Any:
         raise AssertionError(constant)

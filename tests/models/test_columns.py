@@ -20,9 +20,11 @@ from torch import nn
 import clew
 from clew import Run, Table
 from clew.errors import ConfigError, DataError, RecipeError
+from tests.cli import clew as command
 from tests.training import validations
 
 QUICK: dict[str, Any] = {"epochs": 2, "threads": 1, "batch_size": 50}
+QUICK_WORDS = ("--set", "train.optimizer.lr=0.05", "--set", "train.batch_size=50", "--output")
 NET = """
 from torch import nn
 import torch
@@ -270,3 +272,48 @@ def test_an_object_that_is_not_a_model_is_named_before_anything_is_written(files
                 **QUICK,
             )
     assert not (tmp_path / "bild").exists()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("shape", [(400,), (400, 1)])
+def test_labels_that_are_0_and_1_as_floats_are_classes(tmp_path: Path, outputs: int, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(5).normal(size=(400, 4)).astype(np.float32)
+    Table({"X": x, "Y": (x[:, 0] > 0).astype(np.float64).reshape(shape)}).save(tmp_path / "a.h5")
+    (tmp_path / "net.py").write_text(NET)
+    words = f"train --model {tmp_path}/net.py:build --train {tmp_path}/a.h5 --features X --labels Y --epochs 20"
+    ended = command(*words.split(), "--set", f"model.arguments={{outputs: {outputs}}}", *QUICK_WORDS, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    assert "loss: cross_entropy, because all labels are 0 or 1" in ended.out and "--loss mse" in ended.out
+    run = Run.open(tmp_path / "run")
+    assert run.config().data["loss"] == "cross_entropy"
+    assert validations(run)[-1]["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (lambda x: x[:, 0], "loss: mse, because the labels are numbers; --loss mae or huber"),
+        (lambda x: np.sign(x[:, 0]), "loss: mse, because all labels are -1 or 1; for a classification"),
+        (lambda x: np.clip(x[:, 0], 0, 1), "loss: mse, because the labels are numbers"),
+        (lambda x: (x[:, :2] > 0).astype("f4"), "loss: mse, because the labels are 2 numbers per event; --loss cross"),
+    ],
+)
+def test_other_numbers_are_a_regression_which_is_said(tmp_path: Path, labels: Any, message: str) -> None:
+    x = np.random.default_rng(5).normal(size=(100, 4)).astype(np.float32)
+    y = labels(x)
+    model = nn.Linear(4, 1 if y.ndim == 1 else y.shape[1])
+    run = clew.train(model, (x, y), output=tmp_path / "run", progress=False, **QUICK)
+    assert [record["message"] for record in run.records(kind="note") if record["message"].startswith(message)]
+    assert run.config().data["loss"] == "auto"
+
+
+def test_predictions_contain_the_numbers_of_events_and_the_labels(tmp_path: Path) -> None:
+    data = arrays(200)
+    numbers = {"run": np.full(200, 7), "luminosityBlock": np.arange(200) // 50, "event": np.arange(1000, 1200)}
+    Table({**data, **numbers}).save(tmp_path / "a.h5")
+    run = clew.train(nn.Linear(4, 3), tmp_path / "a.h5", output=tmp_path / "run", **QUICK)
+    rows = clew.predict(run, split="val", columns=["event", "labels"], raw=True, recipe=nn.Linear(4, 3))
+    assert isinstance(rows, Table)
+    place = rows.fixed("event") - 1000
+    np.testing.assert_array_equal(rows.fixed("labels"), data["Y"][place])
+    assert {"run", "luminosityBlock", "event"} <= set(clew.predict(run, raw=True, recipe=nn.Linear(4, 3)))

@@ -1,4 +1,4 @@
-"""The example recipe: it learns its task, its file is short, and its events can be made in parts."""
+"""The example recipe: it learns its task, its file is short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import clew
-from clew.data.table import concat
 from clew.recipe import find
 from clew.recipes import tagger
 from clew.runs.report import write_report
@@ -38,13 +37,3 @@ def test_it_predicts_jets_without_labels(run: clew.Run, tmp_path: Path) -> None:
     jets.save(tmp_path / "jets.h5")
     clew.predict(run, input=[str(tmp_path / "jets.h5")], output=tmp_path / "scores.h5")
     assert clew.Table.load(tmp_path / "scores.h5").fixed("score").shape == (50,)
-
-
-def test_the_same_seed_gives_the_same_jets_whole_or_in_parts(tmp_path: Path) -> None:
-    recipe = tagger.JetTagger()
-    at_once = [path for path, _ in recipe.generate(2500, 3, tmp_path / "a")]
-    parts = [path for first, n in ((0, 1000), (1000, 1500)) for path, _ in recipe.generate(n, 3, tmp_path / "b", first)]
-    assert [path.name for path in at_once] == [path.name for path in parts]
-    tables = [concat([clew.Table.load(path) for path in paths]) for paths in (at_once, parts)]
-    assert len(tables[0]) == 2500
-    np.testing.assert_array_equal(tables[0].ragged("part_pt").values, tables[1].ragged("part_pt").values)

@@ -18,8 +18,8 @@ PAGE = ROOT / "docs" / "testing.md"
 SUITES = [name for name in testing.__all__ if name.endswith("Contract")]
 
 
-def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
-    reader, test = _blocks(PAGE, "python")
+def test_the_example_of_a_reader_runs(tmp_path: Path) -> None:
+    _, reader, test = _blocks(PAGE, "python")
     (tmp_path / "numbers_reader.py").write_text(reader)
     (tmp_path / "test_numbers_reader.py").write_text(test)
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_numbers_reader.py"]

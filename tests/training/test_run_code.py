@@ -92,12 +92,12 @@ def test_an_edited_recipe_does_not_change_an_old_run(work: Path) -> None:
     before = _accuracy(work)
     assert before > 0.8
     _edit(work / "tagger_of_jets.py", 'model(batch["x"].float())', '-model(batch["x"].float())')
-    said = _clew(work, "evaluate runs/first")
+    output = _clew(work, "evaluate runs/first")
     assert _accuracy(work) == before
-    assert "tagger_of_jets.py: Tagger.forward" in said and "--current-code" in said
-    said = _clew(work, "evaluate runs/first --name edited --current-code")
+    assert "tagger_of_jets.py: Tagger.forward" in output and "--current-code" in output
+    output = _clew(work, "evaluate runs/first --name edited --current-code")
     assert _accuracy(work, "edited") < 0.5
-    assert "today's code differs" in said and "tagger_of_jets.py: Tagger.forward" in said
+    assert "today's code differs" in output and "tagger_of_jets.py: Tagger.forward" in output
 
 
 def test_helper_modules_and_another_width_leave_an_old_run_alive(work: Path) -> None:
@@ -137,11 +137,11 @@ def test_a_resumed_run_uses_its_own_code(work: Path) -> None:
 def test_two_versions_of_a_recipe_live_in_one_process(work: Path) -> None:
     _edit(work / "shapes_of_jets.py", "/ 100, pt.max", "/ 50, pt.max")
     _edit(work / "network_of_tagger.py", "nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 2)", "nn.Linear(width, 2)")
-    said = _clew(work, "train tagger_of_jets.py --dataset dataset --output runs/second --epochs 1")
-    assert "was prepared by other code: code of summary changed" in said and "clew prepare" in said
+    output = _clew(work, "train tagger_of_jets.py --dataset dataset --output runs/second --epochs 1")
+    assert "was prepared by other code: code of summary changed" in output and "clew prepare" in output
     _clew(work, "prepare tagger_of_jets.py --input events.h5 --output dataset --workers 1 --replace")
-    said = _clew(work, "train tagger_of_jets.py --dataset dataset --output runs/third --epochs 1")
-    assert "other code" not in said
+    output = _clew(work, "train tagger_of_jets.py --dataset dataset --output runs/third --epochs 1")
+    assert "other code" not in output
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CodeWarning)
         widths = [_parameters(clew.predict, work / "runs" / name) for name in ("first", "third", "first")]
@@ -159,8 +159,8 @@ def test_compare_shows_the_code_that_differs(work: Path) -> None:
     assert "Code that differs" not in _clew(work, "compare runs/first runs/same")
     _edit(work / "network_of_tagger.py", "nn.ReLU()", "nn.GELU()")
     _clew(work, f"{train} runs/other")
-    said = _clew(work, "compare runs/first runs/other")
-    assert "Code that differs" in said and "+    return nn.Sequential(nn.Linear(width, 8), nn.GELU()" in said
+    output = _clew(work, "compare runs/first runs/other")
+    assert "Code that differs" in output and "+    return nn.Sequential(nn.Linear(width, 8), nn.GELU()" in output
 
 
 def test_a_model_from_a_file_is_saved_with_the_run(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_model_from_a_file_is_saved_with_the_run(tmp_path: Path) -> None:
     _clew(tmp_path, "train --model net.py:build --train a.h5 --features x --labels y --epochs 2 --output runs/first")
     before = _clew(tmp_path, "evaluate runs/first --split val").splitlines()[1:4]
     _edit(tmp_path / "layers_of_net.py", "nn.Linear(2, 1)", "nn.Sequential(nn.Linear(2, 9), nn.Linear(9, 1))")
-    said = _clew(tmp_path, "evaluate runs/first --split val")
-    assert "layers_of_net.py: layers" in said and set(before) <= set(said.splitlines())
+    output = _clew(tmp_path, "evaluate runs/first --split val")
+    assert "layers_of_net.py: layers" in output and set(before) <= set(output.splitlines())
     (tmp_path / "net.py").unlink()
     assert set(before) <= set(_clew(tmp_path, "evaluate runs/first --split val").splitlines())
 

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clew.core.files import write_text
 from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError
 from clew.figure import Figure
+from clew.inference.largest_errors import ErrorExample, LargestErrors, with_task
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents, SampleSource
@@ -137,7 +141,8 @@ def _evaluate(task: InferenceTask, name: str, workers: int, progress: ProgressCa
         raise task.samples.no_events_error()
     result = Evaluation(name, total.metrics, total.events, time.perf_counter() - start)
     if current_rank().rank == 0:
-        _write(task.run, result, total.figures, task.samples.title, task.weights)
+        figures = {**total.figures, **total.errors.figures(task.recipe)}
+        _write(task.run, result, figures, task.samples.title, task.weights)
     return result
 
 
@@ -154,11 +159,21 @@ def inference_batch_size(batch_size: int | None, config: TrainConfig, recipe: Re
 
 @dataclass
 class _Total:
-    """Metrics of everything evaluated so far, and plots of the first events."""
+    """Metrics of everything evaluated so far, plots of the first events, and the events with the largest losses."""
 
     events: int = 0
     metrics: dict[str, Metric] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
+    errors: LargestErrors = field(default_factory=LargestErrors)
+
+
+class _PortionResult(NamedTuple):
+    """The result of one portion of the samples."""
+
+    events: int
+    metrics: list[dict[str, Metric]]
+    figures: dict[str, Figure]
+    errors: list[ErrorExample]
 
 
 @dataclass
@@ -168,26 +183,30 @@ class EvaluationWork:
     losses: bool = True
     drawn: bool = False
     """Whether this process has plotted its first events. Only the plots of the first portion are used."""
+    errors: LargestErrors = field(default_factory=LargestErrors)
+    """The largest losses that this process has seen."""
 
-    def one(
-        self, engine: ModelRunner, portion: SamplePortion
-    ) -> tuple[int, list[dict[str, Metric]], dict[str, Figure]]:
+    def one(self, engine: ModelRunner, portion: SamplePortion) -> _PortionResult:
         recipe, metrics, figures = engine.recipe, [], dict[str, Figure]()
+        losses: list[NDArray[Any]] = []
         for result in engine.run(portion):
             samples, outputs = result.samples, result.outputs
-            metrics.append({**result.losses, **validation.recipe_metrics(recipe, samples, outputs)})
+            metrics.append({**result.losses.metrics, **validation.recipe_metrics(recipe, samples, outputs)})
+            losses += [] if result.losses.per_event is None else [result.losses.per_event]
         if not self.drawn:
             self.drawn, first = True, portion.samples.slice(0, 3)
             outputs, _ = validation.forward(recipe, engine.model, first, engine.device)
             figures = dict(recipe.display(first, outputs, recipe.reconstruct(first, outputs)))
-        return len(portion.samples), metrics, figures
+        examples = self.errors.examples(engine, portion.samples, np.concatenate(losses)) if losses else []
+        return _PortionResult(len(portion.samples), metrics, figures, examples)
 
-    def all(self, results: Iterator[tuple[int, list[dict[str, Metric]], dict[str, Figure]]]) -> _Total:
+    def all(self, results: Iterator[_PortionResult]) -> _Total:
         total = _Total()
-        for number, (events, metrics, figures) in enumerate(results):
+        for number, (events, metrics, figures, examples) in enumerate(results):
             total.events += events
             total.metrics = add_metrics([total.metrics, *metrics])
             total.figures = figures if not number else total.figures
+            total.errors.add(examples)
         return total
 
 
@@ -195,10 +214,9 @@ def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, 
     """Write the plots, then the record that refers to them."""
     plots: dict[str, Figure] = {}
     for name, item in result.metrics.items():
-        figure = item.figure(name.replace("_", " "))
-        if figure is not None:
+        for ending, figure in item.figures(name.replace("_", " ")).items():
             task = name.rpartition("/")[0]  # metrics named `task/metric`: the report groups their plots
-            plots[name] = {**figure, "layout": {**figure["layout"], **({"meta": {"task": task}} if task else {})}}
+            plots[f"{name}_{ending}" if ending else name] = with_task(figure, task)
     plots.update(figures)
     folder = run.plots / result.name
     shutil.rmtree(folder, ignore_errors=True)

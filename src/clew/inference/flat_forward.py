@@ -46,6 +46,12 @@ class ModelInput(Section):
     """Value of the padding."""
     scale: InputScale | None = None
     """Scaling that the exported model applies first. Samples are already scaled."""
+    type: str = ""
+    """Type of the numbers, such as `float32`."""
+    shape: tuple[int | str, ...] = ()
+    """Length of each axis; the name of an axis whose length varies."""
+    sample_type: str = ""
+    """Type of the numbers in samples, if it is another one. The exported model converts them first."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -58,8 +64,24 @@ class ModelInput(Section):
             "mask": ("events", f"{self.column}_longest"),
         }[self.part]
 
+    def described(self, tensor: Tensor, *, keep_float64: bool) -> ModelInput:
+        """Return this input with the type and shape of an example. It becomes float32 if it is float64."""
+        sample_type = str(tensor.dtype).removeprefix("torch.")
+        narrowed = sample_type == "float64" and not keep_float64
+        shape = (*self.axes, *tensor.shape[len(self.axes) :])
+        types = {"type": "float32" if narrowed else sample_type, "sample_type": sample_type if narrowed else ""}
+        return self.model_copy(update={"shape": shape, **types})
+
     def of(self, batch: Batch) -> Tensor:
         """Return the tensor of a batch of samples that the exported model expects."""
+        tensor = self._unscaled(batch)
+        return tensor.to(getattr(torch, self.type)) if self.sample_type else tensor
+
+    def restored(self, tensor: Tensor) -> Tensor:
+        """Return a tensor in the type of the samples."""
+        return tensor.to(getattr(torch, self.sample_type)) if self.sample_type else tensor
+
+    def _unscaled(self, batch: Batch) -> Tensor:
         column = batch.columns[self.column]
         if not isinstance(column, RaggedTensor):
             return column if self.scale is None else self.scale.undo(column)
@@ -152,7 +174,7 @@ class FlatForward(nn.Module):
                 mask = tensors[next(n for n, each in enumerate(self._inputs) if each.name == f"{given.column}_mask")]
                 kept = mask.view(*mask.shape, *[1] * (scaled.ndim - 2))
                 scaled = torch.where(kept, scaled, torch.full_like(scaled, given.fill))
-            parts.setdefault(given.column, {})[given.part] = scaled
+            parts.setdefault(given.column, {})[given.part] = given.restored(scaled)
         batch = Batch(_size(parts), {name: _column(each) for name, each in parts.items()})
         return dict(outputs_by_name(self._recipe.forward(self.model, batch)))
 

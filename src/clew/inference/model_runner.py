@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from clew.data.dataset.batch import Batch, cut_batches
 from clew.data.table import Table
 from clew.errors import ClewError
-from clew.metrics import Metric
 from clew.recipe import Recipe
 from clew.training import validation
 
 Outputs = Mapping[str, Tensor]
 Mode = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+_NO_LOSSES = validation.BatchLosses({})
 
 
 class SamplePortion(NamedTuple):
@@ -34,7 +36,7 @@ class ModelOutput(NamedTuple):
 
     samples: Table
     outputs: dict[str, NDArray[Any]]
-    losses: dict[str, Metric]
+    losses: validation.BatchLosses = _NO_LOSSES
 
 
 @dataclass
@@ -81,25 +83,24 @@ class ModelRunner:
             outputs = [validation.outputs_by_name(self.outputs(batch)) for batch in portion.batches]
         joined = _join_outputs(outputs, portion.batches)
         if joined is None:
-            return self._per_batch(portion, ((batch_outputs, {}) for batch_outputs in outputs))
-        return iter([ModelOutput(portion.samples, validation.to_arrays(joined), {})])
+            return self._per_batch(portion, ((batch_outputs, _NO_LOSSES) for batch_outputs in outputs))
+        return iter([ModelOutput(portion.samples, validation.to_arrays(joined))])
 
     def _per_batch(
-        self, portion: SamplePortion, results: Iterable[tuple[Outputs, dict[str, Metric]]]
+        self, portion: SamplePortion, results: Iterable[tuple[Outputs, validation.BatchLosses]]
     ) -> Iterator[ModelOutput]:
         for number, (outputs, losses) in enumerate(results):
             first = number * self.size
             yield ModelOutput(portion.samples.slice(first, first + self.size), validation.to_arrays(outputs), losses)
 
-    def _run_batch(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
+    def _run_batch(self, batch: Batch) -> tuple[Outputs, validation.BatchLosses]:
         with self._mode(batch):
             return self._forward(batch)
 
-    def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
+    def _forward(self, batch: Batch) -> tuple[Outputs, validation.BatchLosses]:
         outputs = self.outputs(batch)
-        return validation.outputs_by_name(outputs), validation.loss_metric(
-            self.recipe, outputs, batch
-        ) if self.losses else {}
+        losses = validation.batch_losses(self.recipe, outputs, batch) if self.losses else _NO_LOSSES
+        return validation.outputs_by_name(outputs), losses
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
         """Return the mode in which the model runs: the inference mode of torch or, if the model does not work in it (a

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from clew.core.files import atomic_path
 from clew.data import writers
 from clew.data.dataset import Dataset
-from clew.data.table import Ragged, Table, concat, in_memory
+from clew.data.table import EVENT_COLUMNS, Ragged, Table, concat, in_memory
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.inference import exported_model
 from clew.inference.ensemble import EnsembleTask
@@ -30,9 +30,6 @@ from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
 from clew.training.run_recipe import recipe_of_run
-
-EVENT_COLUMNS = ("run", "run_number", "lumi", "event", "event_number", "event_id")
-"""Columns of the samples that are copied by default, if they exist."""
 
 
 def predict(
@@ -65,7 +62,8 @@ def predict(
             features, in their order. Or files, like `input`.
         output: File to write: .h5 (a clew table), .parquet or .root. Default: return all rows as a table.
         input: Files or globs of raw events to use instead of a dataset.
-        columns: Columns of the samples to copy. Default: those in `EVENT_COLUMNS` that exist.
+        columns: Columns of the samples to copy, such as labels. Default: those that identify an event (`run`, `lumi`,
+            `event`, ...), if they exist.
         raw: Whether to add the outputs of the network that have one row per event.
         replace: Whether an existing `output` may be replaced.
         data, split, weights, recipe, batch_size, workers, current_code, progress: See `clew.evaluate`.

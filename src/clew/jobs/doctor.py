@@ -22,7 +22,7 @@ from typing import Literal
 
 from clew import storage as stores
 from clew.core.log_tail import last_line
-from clew.errors import DataError
+from clew.errors import ConfigError, DataError
 from clew.jobs import rank_info
 from clew.jobs.rank_info import RankInfo
 from clew.jobs.sites import Site, scheduler_at
@@ -279,7 +279,7 @@ def storage(site: Site) -> Finding:
     named = stores.mask_secrets(site.storage)
     try:
         found = stores.expand(site.storage)
-    except DataError as error:
+    except (ConfigError, DataError) as error:
         return Finding("storage", "bad", str(error), do)
     if found or (not stores.is_url(site.storage) and stores.local_path(site.storage).exists()):
         return Finding("storage", "good", f"{named} can be read")

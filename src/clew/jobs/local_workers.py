@@ -21,18 +21,33 @@ from typing import Any, cast
 
 import psutil
 
-from clew.errors import ClewError, LostWorkerError, StoppedError, UserError, WorkerError
-from clew.jobs.worker_process import mark_as_worker, without_main
+from clew.errors import ClewError, InterruptError, LostWorkerError, StoppedError, UserError, WorkerError
+from clew.jobs.worker_process import (
+    FORWARDED_INTERRUPT,
+    announce_interrupt,
+    ignore_terminal,
+    mark_as_worker,
+    without_main,
+)
 
 _ECHO = 0.2
 """Seconds within which a failure causes others."""
 
 
-def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *, preload: Sequence[str]) -> None:
+def run_local(
+    work: Callable[..., None],
+    arguments: Sequence[Any],
+    ranks: int,
+    *,
+    preload: Sequence[str],
+    saves_on_interrupt: bool = False,
+) -> None:
     """Run `work(*arguments, rank, ranks)` in `ranks` processes and wait for them all.
 
     When one fails the others are stopped, and its own error is raised: a user's mistake as it was, anything else as a
-    WorkerError. `preload` names modules that the server imports once, so that a worker starts in milliseconds.
+    WorkerError. `preload` names modules that the server imports once, so that a worker starts in milliseconds. With
+    `saves_on_interrupt` the first Ctrl-C asks the workers to stop with a checkpoint; otherwise, and the second time, it
+    ends them at once.
     """
     context: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
@@ -50,30 +65,65 @@ def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *
                 process.start()
             sender.close()
             workers[receiver] = (rank, process)
-        with _forwarded_signals([process for _, process in workers.values()]):
-            _watch(workers)
+        with _forwarded_signals([process for _, process in workers.values()], interrupts=saves_on_interrupt) as sent:
+            try:
+                _watch(workers)
+            except Exception as error:
+                if FORWARDED_INTERRUPT not in sent:
+                    raise
+                raise _interruption(error) from error
+    except KeyboardInterrupt:
+        for _, process in workers.values():
+            process.kill()
+        raise
     finally:
         _stop([process for _, process in workers.values()])
 
 
 @contextlib.contextmanager
-def _forwarded_signals(processes: Sequence[BaseProcess]) -> Iterator[None]:
-    """Forward requests to stop from this process to the workers, which can write a checkpoint."""
+def _forwarded_signals(processes: Sequence[BaseProcess], *, interrupts: bool) -> Iterator[set[int]]:
+    """Forward requests to stop from this process to the workers, which can write a checkpoint.
+
+    Args:
+        processes: The workers.
+        interrupts: Whether the first Ctrl-C is a request to stop. The second one always raises KeyboardInterrupt.
+
+    Yields:
+        The signals that were forwarded.
+    """
+    sent: set[int] = set()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield sent
         return
 
     def forward(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if FORWARDED_INTERRUPT in sent:
+                raise KeyboardInterrupt
+            announce_interrupt()
+            number = FORWARDED_INTERRUPT
+        sent.add(number)
         for process in processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, number)
 
-    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    numbers = [signal.SIGTERM, signal.SIGUSR1]
+    if interrupts and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, forward) for number in numbers}
     try:
-        yield
+        yield sent
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _interruption(error: Exception) -> BaseException:
+    """Return what to raise for a failure after Ctrl-C: the stop with a checkpoint, or an interrupt if there was nothing
+    to save."""
+    if isinstance(error, InterruptError):
+        return error
+    return InterruptError(str(error)) if isinstance(error, StoppedError) else KeyboardInterrupt()
 
 
 def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
@@ -120,6 +170,8 @@ def _running_after(seconds: float, processes: Sequence[BaseProcess]) -> list[Bas
 def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], rank: int, ranks: int) -> None:
     """A worker's first function: set the network interface, do the work, report the result."""
     mark_as_worker()
+    ignore_terminal()
+    signal.signal(FORWARDED_INTERRUPT, signal.default_int_handler)
     threading.Thread(target=_exit_with_parent, args=(report,), name="parent", daemon=True).start()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
 

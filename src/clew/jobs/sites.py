@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
@@ -187,6 +188,26 @@ class BatchRequest(Section):
     def workers_on_node(self) -> int:
         """The largest number of workers on one node, if the number of nodes is known or one."""
         return math.ceil(self.workers / (self.nodes or 1))
+
+
+_NOT_REQUESTED: dict[str, tuple[Any, ...]] = {"nodes": (None, 1), "cpus": (None, 1), "gpus": (None, 0)}
+"""Values of fields that ask for nothing; of all other fields: None, an empty tuple and False."""
+
+
+def refuse_unsupported(request: BatchRequest, scheduler: str, unsupported: Mapping[str, str]) -> None:
+    """Refuse a request with a field that a scheduler cannot honour. Nothing is dropped silently.
+
+    Args:
+        request: What a job requests.
+        scheduler: The name of the scheduler, for the message.
+        unsupported: What to do instead, by the name of the field.
+
+    Raises:
+        ConfigError: A field is set that the scheduler does not support.
+    """
+    for name, remedy in unsupported.items():
+        if getattr(request, name) not in _NOT_REQUESTED.get(name, (None, (), False)):
+            raise ConfigError(f"--{name.replace('_', '-')}: {scheduler} cannot honour it; {remedy}")
 
 
 class SiteCapacity(Section):

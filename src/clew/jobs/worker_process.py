@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,6 +15,8 @@ import psutil
 from clew.core.process import is_running
 from clew.errors import RecipeError
 
+FORWARDED_INTERRUPT = signal.SIGUSR2
+"""What a process sends to its workers for Ctrl-C. A terminal sends SIGINT to all processes, and workers ignore it."""
 _LOOK = 2.0
 """Seconds between two checks that the parent is running."""
 _is_worker = False
@@ -25,6 +28,19 @@ def mark_as_worker() -> None:
     """Remember that this process is a worker."""
     global _is_worker
     _is_worker = True
+
+
+def ignore_terminal() -> None:
+    """Ignore Ctrl-C in a worker: its parent gets it as well, and decides what happens."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def announce_interrupt() -> None:
+    """Tell the user what the first Ctrl-C does. It may be called in a signal handler."""
+    text = b"\nclew: stopping after this step, with a checkpoint; press Ctrl-C again to stop at once\n"
+    with contextlib.suppress(OSError):
+        os.write(2, text)
 
 
 def start_job() -> None:
@@ -44,6 +60,7 @@ def follow_parent(parent: int) -> None:
     A parent that was killed cannot end its workers, which would wait for work for ever.
     """
     mark_as_worker()
+    ignore_terminal()
     threading.Thread(target=_exit_with, args=(parent,), name="parent", daemon=True).start()
 
 

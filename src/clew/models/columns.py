@@ -13,7 +13,7 @@ import numpy as np
 from clew import readers
 from clew.core.config import Section
 from clew.data.expression import Expression
-from clew.data.table import Column, Ragged, Table, different_items
+from clew.data.table import EVENT_COLUMNS, Column, Ragged, Table, different_items
 from clew.data.transforms import Compute, MinMax, Select, Standard, Transform
 from clew.errors import ConfigError, DataError, RecipeError, list_names
 from clew.metrics import Confusion, Mean, Metric, Ratio, Roc
@@ -70,7 +70,8 @@ class ColumnsConfig(Section):
     model: ModelSource = ModelSource()
     loss: str = "auto"
     """cross_entropy, binary_cross_entropy, mse, mae, huber, or `file.py:name` of a function of outputs and labels with
-    one value an event. auto: by the labels, cross-entropy for integers and mse for others."""
+    one value an event. auto: by the labels, cross-entropy for integers and for labels that are all 0 or 1, mse for
+    others."""
 
 
 class Columns(Recipe):
@@ -78,6 +79,7 @@ class Columns(Recipe):
 
     Config = ColumnsConfig
     defaults: ClassVar[Mapping[str, Any]] = {"train": {"batch_size": 128}}
+    columns = (FEATURES, LABELS)
 
     def __init__(self, config: Section | None = None, *, model: Any = None) -> None:
         """`model`: an `nn.Module` or a Keras model, for one that is not built from its place."""
@@ -101,7 +103,8 @@ class Columns(Recipe):
     def read(self, path: str) -> Iterable[Table]:
         if readers.kind_of(path) in ("text", "trackml"):
             return readers.read(path)
-        return readers.read(path, columns=self._needed())
+        needed = self._needed()
+        return readers.read(path, columns=needed, optional=[name for name in EVENT_COLUMNS if name not in needed])
 
     def transforms(self) -> Sequence[Transform]:
         chosen = self.config.columns
@@ -124,7 +127,7 @@ class Columns(Recipe):
         weight = {"weight": events.fixed("weight")} if chosen.weight and "weight" in events else {}
         known = all(name in events for name in chosen.labels)
         labels = _joined(events, chosen.labels, LABELS, alone=True) if known else {}
-        return Table({**_joined(events, chosen.features, FEATURES), **labels, **weight})
+        return Table({**_joined(events, chosen.features, FEATURES), **labels, **weight, **_identifiers(events)})
 
     def model(self) -> nn.Module:
         settings = self.config.model
@@ -179,6 +182,7 @@ class Columns(Recipe):
 
     def _classes(self, true: Any, said: Any) -> Any:
         """Labels as numbers of classes, or None where they are something else."""
+        true = true[:, 0] if true.ndim == 2 and true.shape[1] == 1 and said.shape != true.shape else true
         columned = true.ndim == 2 and true.shape == said.shape
         told = true.dtype.kind in "iub" or "crossentropy" in self.config.loss.replace("_", "")
         if not told and not (columned and self.config.loss == "auto" and self.probabilities):
@@ -195,6 +199,16 @@ class Columns(Recipe):
             raise ConfigError("say which columns the model gets and which it learns: --features X --labels Y")
         asked = [Expression(text).names for text in (chosen.select, chosen.weight) if text]
         return list(dict.fromkeys([*chosen.features, *chosen.labels, *(name for names in asked for name in names)]))
+
+
+def _identifiers(events: Table) -> dict[str, Any]:
+    """The integers that identify an event: predictions contain them."""
+    columns = {name: events[name] for name in EVENT_COLUMNS if name in events}
+    return {
+        name: column
+        for name, column in columns.items()
+        if not isinstance(column, Ragged) and column.ndim == 1 and column.dtype.kind in "iu"
+    }
 
 
 def _logits(probabilities: Any) -> Any:

@@ -52,6 +52,12 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     numbers of classes, or one probability per class."""
     if outputs.ndim < 2 or outputs.shape[1] == 1:
         return LOSSES["binary_cross_entropy"](outputs, labels)
+    if labels.ndim == outputs.ndim and labels.shape[1:] == (1,):
+        labels = labels[:, 0]
+    if labels.is_floating_point() and labels.ndim == outputs.ndim - 1:
+        if not bool((labels == labels.round()).all()):
+            raise DataError("cross_entropy needs numbers of classes, or one probability per class; labels are neither")
+        labels = labels.long()
     if labels.is_floating_point() or labels.shape == outputs.shape:
         return _per_event(f.cross_entropy(outputs, labels.to(outputs.dtype), reduction="none"))
     highest = int(labels.max()) if labels.numel() else 0

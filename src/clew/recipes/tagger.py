@@ -7,7 +7,8 @@ This file is an example to read from top to bottom. It holds everything a recipe
     clew train tagger --dataset dataset
     clew evaluate runs/tagger-001
 
-A network of 4,993 parameters learns the task in half a minute on one core. Copy this file with `clew init my_tagger`.
+A network of 4,993 parameters learns the task in half a minute on one core.
+Copy this file with `clew init my_tagger --like tagger`.
 """
 
 from __future__ import annotations

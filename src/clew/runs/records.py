@@ -18,10 +18,11 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from clew.errors import RunError
+from clew.errors import InterruptError, RunError, StoppedError
 from clew.storage.locations import mask_secrets
 
 Record: TypeAlias = dict[str, Any]
+_END_STATUS = {InterruptError: "interrupted", KeyboardInterrupt: "interrupted", StoppedError: "stopped"}
 
 SCHEMA = 1
 KINDS: dict[str, frozenset[str]] = {
@@ -43,6 +44,17 @@ _BLOCK = 1 << 14
 """Bytes read at a time from the end of a stream; about sixty records."""
 _LINE_START = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
 """Start of a line as `RecordWriter` writes it; lets readers skip other kinds without parsing them."""
+
+
+def end_facts(error: BaseException) -> dict[str, str]:
+    """Return the fields of the `end` record of a rank that an error ends."""
+    message = "interrupted (Ctrl-C)" if isinstance(error, KeyboardInterrupt) else str(error)
+    kind = type(error)
+    return {
+        "status": _END_STATUS.get(kind, "failed"),
+        "message": message or kind.__name__,
+        "error": kind.__name__,
+    }
 
 
 class RecordWriter:

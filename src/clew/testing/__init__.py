@@ -18,10 +18,22 @@ try:
 except ModuleNotFoundError:
     raise ModuleNotFoundError("clew.testing needs pytest: pip install 'clew[testing]'", name="pytest") from None
 
-pytest.register_assert_rewrite(*(f"clew.testing.{name}" for name in ("launchers", "readers", "tables")))
+_MODULES = ("launchers", "readers", "recipes", "stores", "tables", "transforms")
+pytest.register_assert_rewrite(*(f"clew.testing.{name}" for name in _MODULES))
 
 from clew.testing.launchers import LauncherContract  # noqa: E402 (assertions must be registered first)
 from clew.testing.readers import ReaderContract  # noqa: E402
+from clew.testing.recipes import RecipeContract  # noqa: E402
+from clew.testing.stores import StoreContract  # noqa: E402
 from clew.testing.tables import assert_same_table, columns_sharing_offsets  # noqa: E402
+from clew.testing.transforms import TransformContract  # noqa: E402
 
-__all__ = ["LauncherContract", "ReaderContract", "assert_same_table", "columns_sharing_offsets"]
+__all__ = [
+    "LauncherContract",
+    "ReaderContract",
+    "RecipeContract",
+    "StoreContract",
+    "TransformContract",
+    "assert_same_table",
+    "columns_sharing_offsets",
+]

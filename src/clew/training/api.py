@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -27,6 +27,7 @@ from clew.runs.folder import RUNS, next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
 from clew.training.checks import check_device, check_has_loss, check_loadable, check_splits
+from clew.training.chosen_loss import with_chosen_loss
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
@@ -133,6 +134,8 @@ class TrainingRequest:
             check_splits(data)
             if context.place.rank == 0:
                 warn_about_dataset(start.recipe, data)
+            recipe, note = with_chosen_loss(start.recipe, data)
+            start = replace(start, recipe=recipe)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
@@ -140,6 +143,9 @@ class TrainingRequest:
                 write_text(run.dataset_file, (data.path / "manifest.json").read_text())
                 save_code(run, start.recipe)
                 _announce(run, view, on_start)
+                if note:
+                    with run.writer("rank-0") as writer:
+                        writer.write("note", message=note)
                 return run
 
             return _store(run_training(make, start, context), start.config, context)

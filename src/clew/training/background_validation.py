@@ -43,6 +43,7 @@ class BackgroundValidator:
                 [sys.executable, "-c", f"from {__name__} import main; main()", str(number)],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the training, which ends this process
             )
         self._pipe.send_bytes(task)
         self._pending = 0

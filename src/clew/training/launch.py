@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from clew.errors import ConfigError, LeaseError, StoppedError
+from clew.errors import ConfigError, InterruptError, LeaseError, StoppedError
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
 from clew.runs.push_process import pushed
+from clew.runs.records import end_facts
 from clew.training.launch_context import LaunchContext, first_failure
 from clew.training.training_start import TrainingStart
 
@@ -53,7 +54,7 @@ def _train_in_context(run: Run, start: TrainingStart, context: LaunchContext) ->
     except Exception as error:
         first = first_failure(error, context.place, context.store)
         if context.place.rank == 0 and first is not error:
-            _record_failure(run, first)
+            _record_end(run, first)
         raise first from error
 
 
@@ -72,18 +73,24 @@ def _start_processes(run: Run, start: TrainingStart, processes: int) -> None:
     # building an optimiser imports torch._dynamo, which takes two seconds: import it once, before the workers fork
     preload = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else []), "torch.distributed"]
     try:
-        run_local(_train_local_rank, (run, start), processes, preload=[*preload, "clew.training.loop"])
+        modules = [*preload, "clew.training.loop"]
+        run_local(_train_local_rank, (run, start), processes, preload=modules, saves_on_interrupt=True)
+    except (KeyboardInterrupt, InterruptError) as error:
+        end = run.end()
+        if end is None or end["status"] != "interrupted":  # rank 0 was killed, or had not received the signal yet
+            _record_end(run, error)
+        raise
     except StoppedError:
         raise
     except Exception as error:
-        _record_failure(run, error)
+        _record_end(run, error)
         raise
 
 
-def _record_failure(run: Run, error: Exception) -> None:
+def _record_end(run: Run, error: BaseException) -> None:
     """End the records of rank 0 with the cause: rank 0 may have been stopped, or know only of a lost connection."""
     with run.writer("rank-0") as writer:
-        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
+        writer.write("end", **end_facts(error))
 
 
 def _train_local_rank(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:

@@ -23,7 +23,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.sampler import Sampler
-from clew.errors import LeaseError, StoppedError
+from clew.errors import LeaseError
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
@@ -129,6 +129,7 @@ class _Loop:
 
     def train(self) -> None:
         """Run all epochs: train, validate, save."""
+        self.stop.can_save = True
         self.writer.write(
             "plan",
             epochs=self.config.epochs,
@@ -322,10 +323,7 @@ class _Loop:
         if self.strategy.rank == 0:
             self._record_checkpoints(wait=stop or ends)
         if stop:
-            reason = f" ({self.stop.reason})" if self.stop.reason else ""
-            raise StoppedError(
-                f"stopped at step {self.step}{reason}; continue with: clew train --resume {self.run.path}"
-            )
+            raise self.stop.stopped_error(self.step, self.run.path)
 
     def _state(self) -> dict[str, Any]:
         """What `restore` needs. Every rank must call it."""

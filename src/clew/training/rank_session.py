@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from clew.errors import LeaseError, StoppedError
+from clew.errors import LeaseError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.jobs.worker_process import job_cpu_seconds
 from clew.recipe_errors import recipe_errors
 from clew.runs import RecordWriter, Run
 from clew.runs.record_forwarding import listeners
-from clew.runs.records import SCHEMA
+from clew.runs.records import SCHEMA, end_facts
 from clew.training.config import TrainConfig
 from clew.training.stop_signal import StopSignal
 from clew.training.system_monitor import SystemMonitor
@@ -70,9 +70,7 @@ def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | 
         except LeaseError:
             raise  # the records belong to another process now
         except BaseException as error:
-            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            message = str(error) or type(error).__name__
-            writer.write("end", status=status, message=message, error=type(error).__name__, cpu=job_cpu_seconds())
+            writer.write("end", **end_facts(error), cpu=job_cpu_seconds())
             raise
         writer.write("end", status="finished", message=session.end_reason, cpu=job_cpu_seconds())
 

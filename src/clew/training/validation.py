@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -132,7 +132,7 @@ def forward(
         with torch.no_grad():
             outputs = recipe.forward(model, batch)
             check_outputs(recipe, outputs)
-            losses = loss_metric(recipe, outputs, batch)
+            losses = batch_losses(recipe, outputs, batch).metrics
     finally:
         model.train(was_training)
     return to_arrays(outputs_by_name(outputs)), losses
@@ -150,15 +150,31 @@ def check_outputs(recipe: Recipe, outputs: Any) -> None:
             raise wrong_return(recipe, "forward", f"a {type(value).__name__}")
 
 
-def loss_metric(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
-    """Return the loss of a batch as a metric. Empty if the recipe does not define `loss`."""
+class BatchLosses(NamedTuple):
+    """The loss of a batch."""
+
+    metrics: dict[str, Metric]
+    """The loss as a metric. Empty if the recipe does not define `loss`."""
+    per_event: NDArray[Any] | None = None
+    """The loss of each event, without event weights; None if the recipe does not return one value per event."""
+
+
+def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
+    """Return the loss of a batch.
+
+    Raises:
+        RecipeError: The recipe returned something else.
+    """
     if type(recipe).loss is Recipe.loss:
-        return {}
+        return BatchLosses({})
     loss: Any = recipe.loss(outputs, batch)
     if not isinstance(loss, (Tensor, Loss)):
         raise wrong_return(recipe, "loss", f"a {type(loss).__name__}")
     total, weight = as_loss(loss, batch)
-    return {"loss": Mean(float(total), float(weight))}
+    metric: dict[str, Metric] = {"loss": Mean(float(total), float(weight))}
+    if not isinstance(loss, Tensor) or loss.ndim != 1:
+        return BatchLosses(metric)
+    return BatchLosses(metric, loss.detach().float().cpu().numpy())
 
 
 def outputs_by_name(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

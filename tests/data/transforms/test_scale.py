@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.core.config import to_data
 from clew.data.table import Ragged, Table
 from clew.data.transforms import Cylindrical, FittedTransform, MinMax, Standard, Transform, fit
 from clew.errors import DataError
@@ -164,12 +163,3 @@ def test_scaled_columns_lose_their_unit_and_keep_their_offsets(kind: type[MinMax
     assert scaled.units["x"] == ""
     assert scaled.ragged("x").offsets is scaled.ragged("y").offsets
     assert scaled.ragged("x").values.dtype == np.float64
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fitted_transform_written_out_and_read_back_does_the_same(kind: type[MinMax] | type[Standard]) -> None:
-    done = fitted(kind(columns=("x", "pt")), events())
-    again = kind.model_validate(to_data(done))
-    assert again == done
-    assert not again.needs_fit
-    assert flat(again(events()), "x") == flat(done(events()), "x")

@@ -299,3 +299,36 @@ def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_text("nothing")
     refused = command("predict", tmp_path / "bad.onnx", dataset_of(scaled), "-o", tmp_path / "other.h5")
     assert refused.code == 2 and "onnxruntime cannot read it" in refused.err
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_inputs_are_described_and_float64_becomes_float32_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """The recipe of the README makes its features from Python lists, which are float64."""
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (tmp_path / "top_tagger.py").write_text(readme.partition("```python\n")[2].partition("```")[0])
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(0, 6, 300)
+    pt = Ragged.from_lengths(rng.exponential(1.0, lengths.sum()), lengths)
+    Table({"pt": pt, "top": (lengths > 2).astype(np.int64)}).save(tmp_path / "events.h5")
+    done("prepare", "top_tagger.py", "--input", "events.h5", "--output", "dataset", "--workers", "1")
+    assert Dataset("dataset").schema["x"].dtype == "<f8"
+    done("train", "top_tagger.py", "--dataset", "dataset", "--epochs", "1", "--output", "runs/a")
+    text = done("export", "runs/a", "--to", "onnx", "-o", "a.onnx", *(("--keep-float64",) if keep else ()))
+    kind = "float64" if keep else "float32"
+    assert f"x {kind} (events, 3) to output" in text
+    assert ("float64 inputs became float32: x" in text) is not keep
+    session = onnxruntime.InferenceSession("a.onnx")
+    assert [(each.name, each.type, each.shape) for each in session.get_inputs()] == [
+        ("x", "tensor(double)" if keep else "tensor(float)", ["events", 3])
+    ]
+    (scores,) = session.run(None, {"x": np.ones((4, 3), dtype=kind)})
+    assert scores.shape == (4, 2)
+    [described] = read_facts(tmp_path / "a.onnx").inputs
+    assert (described.name, described.type, described.shape) == ("x", kind, ("events", 3))
+    done("predict", "a.onnx", "dataset", "-o", "exported.h5", "--raw")
+    done("predict", "runs/a", "-o", "run.h5", "--raw")
+    exported, original = (Table.load(tmp_path / name).fixed("output") for name in ("exported.h5", "run.h5"))
+    np.testing.assert_allclose(exported, original, rtol=1e-4, atol=1e-5)

@@ -130,3 +130,57 @@ def test_options_that_panda_does_not_support_are_reported(work: Path) -> None:
     with pytest.raises(ConfigError, match=r"panda\.out"):
         panda.training_arguments(Site(scheduler="panda", container=IMAGE), BatchRequest(), "tracking", [], [])
     assert "takes tasks, not jobs" in clew("prepare", "my.yaml", "--on", "panda").err
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--workers", "2"), {"coreCount": 8}),
+        (("--workers", "4", "--cpus", "2", "--memory", "3G"), {"coreCount": 8, "ramCount": 1536}),
+        (("--gpus", "1", "--wall-time", "90m"), {"architecture": "#&nvidia", "maxWalltime": 2}),
+        (("--cpus", "1", "--memory", "2G"), {"coreCount": None, "ramCount": 2048}),
+    ],
+)
+def test_resources_of_a_training_reach_the_task(options: tuple[str, ...], expected: dict[str, Any], work: Path) -> None:
+    made = task(done("train", "my.yaml", *options, "--on", "panda", "--dry-run"))
+    assert {name: made.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "message"),
+    [
+        ("train", ("--workers", "16"), "at most 8 cores, not 16 (16 workers of 1 cores)"),
+        ("train", ("--gpus", "2"), "--gpus: PanDA gives a job one GPU, not 2"),
+        ("train", ("--gpus", "1", "--workers", "2"), "--gpus: PanDA gives a job one GPU, not 2"),
+        ("train", ("--nodes", "2"), "--nodes: PanDA cannot honour it"),
+        ("train", ("--after", "12"), "--after: PanDA cannot honour it"),
+        ("train", ("--requeue",), "--requeue: PanDA cannot honour it"),
+        ("train", ("--dataset", "dataset"), "--dataset: a training on PanDA cannot honour it; the job prepares"),
+        ("train", ("--time-limit", "2h"), "--time-limit: a training on PanDA cannot honour it; use --wall-time"),
+        ("train", ("--follow",), "--follow: clew cannot watch tasks of PanDA"),
+        ("tune", ("--cpus", "2"), "--cpus: a study on PanDA cannot honour it; phpo gives each evaluation one core"),
+        ("tune", ("--memory", "4G"), "--memory: a study on PanDA cannot honour it"),
+        ("tune", ("--wall-time", "2h"), "--wall-time: a study on PanDA cannot honour it"),
+        ("tune", ("--nodes", "2"), "--nodes: a study on PanDA cannot honour it"),
+        ("tune", ("--gpus", "4"), "--gpus: PanDA gives a job one GPU, not 4"),
+    ],
+)
+def test_resources_that_panda_cannot_give_are_refused(
+    verb: str, options: tuple[str, ...], message: str, work: Path
+) -> None:
+    words = {"train": ["train"], "tune": ["tune", "run"]}[verb]
+    refused = clew(*words, "my.yaml", *options, "--on", "panda", "--dry-run")
+    assert refused.code == 2 and message in refused.err and refused.err.count("\n") == 1
+
+
+def test_options_that_are_settings_reach_the_job(work: Path) -> None:
+    words = ("--epochs", "7", "--workers", "2", "--strategy", "downpour", "--output", "seven")
+    made = task(done("train", "my.yaml", *words, "--on", "panda", "--dry-run"))
+    payload = urllib.parse.unquote(json.dumps(made["jobParameters"]))
+    assert all(text in payload for text in ("train.epochs=7", "train.workers=2", "train.strategy=", "downpour"))
+    assert made["taskName"].startswith("user.me.seven")
+
+
+def test_a_study_may_ask_for_a_gpu(work: Path) -> None:
+    made = task(done("tune", "run", "my.yaml", "--gpus", "1", "--on", "panda", "--dry-run"))
+    assert made["architecture"] == "#&nvidia"

@@ -83,8 +83,8 @@ def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     run, file = trained("gru"), tmp_path / "gru.onnx"
     output = done("export", run.path, "--to", "onnx", "-o", file)
     assert "does not include: Jets.prepare, which makes constituents" in output and "label" not in output
-    done("predict", file, dataset_of(run).path, "-o", tmp_path / "out.parquet", "--columns", "jet_pt")
-    done("predict", run.path, "-o", tmp_path / "own.parquet", "--columns", "jet_pt")
+    done("predict", file, dataset_of(run).path, "-o", tmp_path / "out.parquet", "--with", "jet_pt")
+    done("predict", run.path, "-o", tmp_path / "own.parquet", "--with", "jet_pt")
     exported_rows, run_rows = (parquet.read_table(tmp_path / name) for name in ("out.parquet", "own.parquet"))
     assert exported_rows.column_names == run_rows.column_names and "score_top" in exported_rows.column_names
     for name in exported_rows.column_names:

@@ -14,8 +14,11 @@ from clew import Dataset, Ragged, Run, Table, settings
 from clew.errors import ConfigError, DataError
 from clew.recipes.lartpc import LArTPC
 from clew.recipes.lartpc.columns import CLASSES
+from tests.cli import clew as command
+from tests.cli import done
 
 from .events import SIDE, particles
+from .test_event_files import write_tar
 
 SMALL = [f"image.rows={SIDE}", f"image.columns={SIDE}", "train.threads=1"]
 Trained = tuple[Dataset, Run]
@@ -53,6 +56,20 @@ def test_scores_of_unlabelled_events_add_up(trained: Trained, tmp_path: Path) ->
     predictions = clew.predict(trained[1], input=[str(tmp_path / "bare.h5")])
     assert isinstance(predictions, Table) and len(predictions) == 3
     np.testing.assert_allclose(sum(predictions.fixed(f"score_{name}") for name in CLASSES), 1, rtol=1e-6)
+
+
+def test_real_frames_without_labels_are_predicted_and_prepare_says_so(trained: Trained, tmp_path: Path) -> None:
+    frame = np.zeros((SIDE + 10, SIDE - 25), dtype=np.float32)
+    frame[100:300, 200] = 5000.0
+    frames = {f"frame_gauss0_{event}.npy": frame * event for event in (7, 8)}
+    path = write_tar(tmp_path / "frames.tar.bz2", frames)
+    small = [word for setting in SMALL for word in ("--set", setting)]
+    outcome = command("prepare", "lartpc", "--input", path, "--output", tmp_path / "data", "--workers", "1", *small)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert "frames.tar.bz2" in outcome.err and "no column 'label', which training needs" in outcome.err
+    assert "clew predict RUN --input FILE" in outcome.err
+    done("predict", trained[1].path, "--input", path, "--output", tmp_path / "scores.h5")
+    assert Table.load(tmp_path / "scores.h5").fixed("event").tolist() == [7, 8]
 
 
 def test_dense_and_cells_are_one_network(trained: Trained) -> None:

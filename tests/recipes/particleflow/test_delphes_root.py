@@ -174,9 +174,9 @@ def test_references_are_decoded_from_the_bytes_that_root_writes(tmp_path: Path) 
     with uproot.open(tmp_path / "a.root") as file:
         track, tower = (file["Delphes"][name] for name in columns)
         # what uproot chooses for such branches (uproot.interpretation.identify)
-        one = uproot.AsJagged(Model_TRef.strided_interpretation(None))
-        many = uproot.AsObjects(AsArray(False, False, Model_TRefArray, ()), tower)
-        arrays_read = tower.array(interpretation=many), track.array(interpretation=one)
+        single_reference = uproot.AsJagged(Model_TRef.strided_interpretation(None))
+        reference_arrays = uproot.AsObjects(AsArray(False, False, Model_TRefArray, ()), tower)
+        arrays_read = tower.array(interpretation=reference_arrays), track.array(interpretation=single_reference)
     references = delphes_root.reference_pairs(arrays_read)
     assert references.unique_id.tolist() == [5, 9, 7, 1, 5, 9, 7]
     assert references.element.tolist() == [0, 0, 1, 2, 3, 4, 5], "three towers, the first with two particles"

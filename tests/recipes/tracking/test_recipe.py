@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,16 +105,6 @@ def test_events_prepared_together_are_those_prepared_alone() -> None:
 def test_a_station_number_too_large_for_any_detector_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a hit has station 65536"):
         Tracking().prepare(read(tmp_path, "1 2 3 4 65536 0\n"))
-
-
-def test_no_recipe_needs_torch_to_prepare() -> None:
-    code = (
-        "import sys; from clew.settings import load_settings\n"
-        "from tests.recipes.tracking import generated\n"
-        "for name in ('tracking', 'hitgraph', 'tracknet'): load_settings(name).recipe.prepare(generated(2, 1))\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."})
 
 
 def test_trackml_events_have_the_barrel_as_stations(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ def export(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
+    keep_float64: Annotated[
+        bool, typer.Option("--keep-float64", help="Inputs that are float64 stay float64 (default: float32).")
+    ] = False,
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
@@ -55,11 +58,15 @@ def export(
             data=data,
             split=split,
             replace=replace,
+            keep_float64=keep_float64,
             current_code=current_code,
         )
     facts = exported.facts
-    inputs = ", ".join(f"{each.name} ({', '.join(each.axes)}, ...)" for each in facts.inputs)
+    inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)
+    narrowed = [each.name for each in facts.inputs if each.sample_type]
+    if narrowed:
+        console.print(f"  float64 inputs became float32: {', '.join(narrowed)} (--keep-float64 keeps them)")
     console.print(f"  differs from the original by {facts.difference:.1g} at most (tolerance {facts.tolerance:g})")
     for title, items in (("includes", facts.included), ("does not include", facts.left_out)):
         if items:

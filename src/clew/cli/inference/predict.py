@@ -30,7 +30,12 @@ class PredictOptions:
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None
     columns: Annotated[
-        str | None, typer.Option(help="Columns of the samples to copy: event,label (default: event, if it exists).")
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="COLUMNS",
+            help="Columns of the samples to copy: label,event (default: run, event, ..., if they exist).",
+        ),
     ] = None
     raw: Annotated[bool, typer.Option("--raw", help="Add the outputs of the network that have one row per event.")] = (
         False
@@ -60,7 +65,7 @@ class PredictOptions:
         return {"input": self.events}
 
     def column_names(self) -> list[str] | None:
-        """The names in `--columns`."""
+        """The names in `--with`."""
         if self.columns is None:
             return None
         return [name.strip() for name in self.columns.split(",") if name.strip()]
@@ -74,7 +79,7 @@ def predict(options: PredictOptions) -> None:
     Examples:
       clew predict runs/tracking-001 --output tracks.h5
       clew predict runs/tracking-001 --input real_events.txt --output tracks.root
-      clew predict runs/top_tagger-001 --split val --output scores.parquet --columns event,top --workers 4
+      clew predict runs/top_tagger-001 --split val --output scores.parquet --with label,event --workers 4
       mpiexec -n 4 clew predict runs/tracking-001 --output tracks.h5
       clew predict tracking-001.onnx dataset -o tracks.parquet
     """

@@ -21,16 +21,36 @@ if TYPE_CHECKING:
     from clew.tuning.space import Template
 
 
-def submit_training(site: SiteOptions, recipe: str | None, settings: Sequence[str]) -> None:
-    """Submit a task of prun: one job prepares the files of a dataset and trains on them."""
+_UNSUPPORTED_OPTIONS = {
+    "dataset": "the job prepares the files that prepare.input names (rucio:SCOPE:NAME)",
+    "start_from": "runs of this machine do not travel, set train.start_from to a URL",
+    "listen": "workers cannot reach a job of the grid",
+    "time_limit": "use --wall-time",
+}
+"""Options of `clew train`, and what to do instead."""
+
+
+def submit_training(site: SiteOptions, task: TrainTask) -> None:
+    """Submit a task of prun: one job prepares the files of a dataset and trains on them.
+
+    Raises:
+        ConfigError: An option of the training cannot be honoured there.
+    """
+    from clew.cli.training.train_task import all_settings
     from clew.jobs.launchers import panda
     from clew.settings import load_settings
 
+    recipe = task.recipe
     if recipe is None:
         raise ConfigError("PanDA trains a recipe or a YAML, by name or file; not --resume or --model")
+    for name, remedy in _UNSUPPORTED_OPTIONS.items():
+        if getattr(task, name) is not None:
+            option = "--from" if name == "start_from" else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: a training on PanDA cannot honour it; {remedy}")
+    settings = all_settings(task)
     loaded = load_settings(recipe, settings)
-    task = TrainTask(recipe=recipe, settings=tuple(settings))
-    request = site.request(SiteWork("train", Path(Path(recipe).stem), task, workers=loaded.train.processes))
+    output = Path(task.output or Path(recipe).stem)
+    request = site.request(SiteWork("train", output, task, workers=loaded.train.processes))
     inputs = _datasets(loaded.prepare)
     _submit(site, "prun", panda.training_arguments(site.profile, request, recipe, settings, inputs))
 
@@ -62,6 +82,8 @@ def _datasets(config: PrepareConfig) -> list[str]:
 def _submit(site: SiteOptions, tool: str, arguments: list[str]) -> None:
     from clew.jobs.launchers import panda
 
+    if site.values["follow"]:
+        raise ConfigError("--follow: clew cannot watch tasks of PanDA; its monitor and `pbook` show them")
     if site.values["dry_run"]:
         console.print(f"[dim]{tool}[/] {shlex.join(arguments)}", markup=True)
         typer.echo(json.dumps(panda.dry_run(tool, arguments, os.environ), indent=1))

@@ -10,8 +10,8 @@ import typer
 
 from clew.cli.options import bold, console
 
-EXAMPLE = "tagger"
-"""The recipe that is copied unless the user names another one."""
+EXAMPLE = "small"
+"""What the new recipe starts from, unless the user names another one."""
 
 
 def init(
@@ -19,8 +19,8 @@ def init(
     like: Annotated[
         str,
         typer.Option(
-            help="What to start from: the example (tagger), the recipe tracking, hitgraph or jets, or settings such "
-            "as jets/gru."
+            help="What to start from: small, the recipes tagger (a complete example), tracking, hitgraph, jets, lartpc "
+            "or particleflow, or settings such as jets/gru."
         ),
     ] = EXAMPLE,
     folder: Annotated[Path, typer.Option(help="Folder to write the files to.")] = Path(),
@@ -30,7 +30,7 @@ def init(
     \b
     Examples:
       clew init my_tagger
-      clew train my_tagger.py --dataset dataset
+      clew init my_tagger --like tagger
       clew init my_recipe --like tracking
       clew init my_settings --like jets/gru
       clew train my_settings.yaml --dataset dataset

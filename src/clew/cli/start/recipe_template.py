@@ -15,6 +15,8 @@ from clew.core.files import write_text
 from clew.errors import RecipeError, nearest
 from clew.recipe import shipped
 
+SMALL = "small"
+"""The smallest start: a recipe in one short file, which is no shipped recipe."""
 _FILES = {
     "recipe.py.template": "{name}.py",
     "network.py.template": "{name}_network.py",
@@ -53,8 +55,8 @@ def write_recipe(name: str, like: str, folder: Path) -> list[Path]:
 
 
 def starting_points() -> list[str]:
-    """The shipped recipes that `clew init --like` offers, sorted by name."""
-    return [name for name, place in shipped().items() if _template_folder(name, place).is_dir()]
+    """What `clew init --like` offers: the small recipe, then shipped recipes sorted by name."""
+    return [SMALL, *(name for name, place in shipped().items() if _template_folder(name, place).is_dir())]
 
 
 def settings_files() -> dict[str, Path]:
@@ -70,16 +72,22 @@ def settings_files() -> dict[str, Path]:
 
 def _templates(like: str) -> dict[str, str]:
     """The text of every file to write, by the pattern of its name."""
+    if like == SMALL:
+        return _read_templates(_source("clew.recipes").parent / "templates" / SMALL)
     place = shipped()[like]
     folder, source = _template_folder(like, place), _source(place)
-    texts = {
+    texts = _read_templates(folder)
+    if source.name != "__init__.py":  # the recipe is this one file
+        texts = {"{name}.py": _as_template(source.read_text(encoding="utf-8"), like, place.partition(":")[2]), **texts}
+    return texts
+
+
+def _read_templates(folder: Path) -> dict[str, str]:
+    return {
         target: (folder / template).read_text(encoding="utf-8")
         for template, target in _FILES.items()
         if (folder / template).is_file()
     }
-    if source.name != "__init__.py":  # the recipe is this one file
-        texts = {"{name}.py": _as_template(source.read_text(encoding="utf-8"), like, place.partition(":")[2]), **texts}
-    return texts
 
 
 def _as_template(source: str, name: str, class_name: str) -> str:
@@ -87,7 +95,7 @@ def _as_template(source: str, name: str, class_name: str) -> str:
     source = re.sub(rf"\b{class_name}\b", "@Name@", source)
     source = re.sub(rf"(clew (?:data generate|prepare|train)) {name}\b", r"\1 @name@.py", source)
     source = source.replace(f"runs/{name}-", "runs/@name@-").replace(f"The recipe `{name}`", "The recipe `@name@`")
-    return re.sub(r" Copy this file with `clew init.*", "", source)
+    return re.sub(r"\nCopy this file with `clew init.*", "", source)
 
 
 def _write_settings(name: str, like: str, path: Path) -> Path:
@@ -103,7 +111,8 @@ def _write_settings(name: str, like: str, path: Path) -> Path:
 def _unavailable(like: str) -> str:
     if like not in shipped():
         return f"no shipped recipe '{like}'{nearest(like, shipped())}"
-    return f"recipe '{like}' has no templates to start from; choose --like {' or --like '.join(starting_points())}"
+    *names, last = starting_points()
+    return f"recipe '{like}' has no templates to start from; choose --like {', '.join(names)} or {last}"
 
 
 def _template_folder(name: str, place: str) -> Path:

@@ -50,7 +50,9 @@ def _record_end(folder: Path, code: int, message: str) -> None:
 
 def _member(task: TrainTask) -> PackMember:
     from clew import settings
+    from clew.data.dataset import Dataset
     from clew.runs import Run
+    from clew.training.chosen_loss import with_chosen_loss
     from clew.training.packs import pack
     from clew.training.run_recipe import recipe_of_run
 
@@ -60,5 +62,6 @@ def _member(task: TrainTask) -> PackMember:
         return pack.load_member(run, *recipe_of_run(run), lease)
     file = Path(task.recipe or "")
     loaded = settings.settings_from_document(Document(json.loads(file.read_text()), source=str(file)))
-    run = pack.create_run(Path(task.output or ""), loaded.recipe, loaded.train)
-    return pack.load_member(run, loaded.recipe, loaded.train, lease)
+    recipe, _ = with_chosen_loss(loaded.recipe, Dataset(loaded.train.dataset))
+    run = pack.create_run(Path(task.output or ""), recipe, loaded.train)
+    return pack.load_member(run, recipe, loaded.train, lease)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import bold, console, overrides, program, takes_options
+from clew.cli.options import bold, console, program, takes_options
 from clew.cli.training import train_task
 from clew.cli.training.train_options import TrainOptions
 from clew.errors import ConfigError, RunError
@@ -25,14 +25,12 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     train_task.check_source(task)
     if options["detach"]:
         raise ConfigError("--detach is for this machine: a job of --on SITE continues by itself (--no-follow)")
-    settings = overrides(
-        task.settings, train__dataset=task.dataset, train__workers=task.workers, train__strategy=task.strategy
-    )
+    settings = train_task.all_settings(task)
     config = load_settings("columns" if task.model else str(task.resume or task.recipe), settings).train
     if not site.profile.takes_jobs:
         from clew.cli.jobs.panda import submit_training
 
-        submit_training(site, task.recipe, task.settings)
+        submit_training(site, task)
         return None
     workers = site.workers(config.processes)
     if task.resume is not None:
@@ -77,7 +75,8 @@ def train(options: TrainOptions) -> None:
 
     Under torchrun, mpiexec or srun every process is a worker; otherwise --workers starts processes on this machine.
 
-    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75.
+    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75. On Ctrl-C it does the
+    same, with code 130; a second Ctrl-C stops it at once.
     """
     task = options.task()
     if options.detach:

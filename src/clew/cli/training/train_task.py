@@ -70,10 +70,13 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
     return {name: getattr(task, name) for name in _COLUMN_OPTIONS}
 
 
-def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
-    from clew.settings import load_settings
-    from clew.training.api import TrainingRequest
+def all_settings(task: TrainTask, minutes: float | None = None) -> list[str]:
+    """Return the settings of a training: those of `--set`, and the options that are settings too.
 
+    Args:
+        task: The training.
+        minutes: Its time limit.
+    """
     options: dict[str, Any] = {
         "dataset": task.dataset,
         "workers": task.workers,
@@ -88,7 +91,14 @@ def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     }
     if task.batch_size is not None:
         options["batch_size"] = int(task.batch_size) if task.batch_size.isdecimal() else task.batch_size
-    settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
+    return overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
+
+
+def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
+    from clew.settings import load_settings
+    from clew.training.api import TrainingRequest
+
+    settings = all_settings(task, minutes)
     if task.model is not None:
         return _train_model(task, settings, view)
     loaded = load_settings(str(task.recipe), settings)

@@ -182,8 +182,9 @@ class TaskQueue:
         self._pool = self._stack.enter_context(self.open_executor())
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, *error: Any) -> None:
+        # with the error: after an interrupt, workers are killed and not waited for
+        self._stack.__exit__(*(error or (None, None, None)))
 
     @property
     def serves(self) -> bool:

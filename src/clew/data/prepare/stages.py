@@ -141,11 +141,19 @@ def check_events(events: Any, location: str, labels: Iterable[str] = ()) -> Tabl
         raise RecipeError(f"{location}: read() must yield tables, it yielded a {type(events).__name__}")
     for name in labels:
         if name not in events:
-            raise DataError(f"{location}: no column '{name}'{nearest(name, events)}")
+            raise DataError(f"{location}: no column '{name}', which training needs{_remedy(name, events)}")
     try:
         return events.check("error")
     except DataError as error:
         raise DataError(f"{location}: {error}") from error
+
+
+def _remedy(name: str, events: Table) -> str:
+    """Return the end of a message about a missing label: the similar name, or what can be done without labels."""
+    hint = nearest(name, events)
+    return (
+        hint if "did you mean" in hint else "; without it, events can only be predicted: clew predict RUN --input FILE"
+    )
 
 
 def prepare_events(recipe: Recipe, events: Table, location: str) -> Table:

@@ -4,6 +4,6 @@ torch."""
 from clew.data.table.column import Column, different_items
 from clew.data.table.concatenation import concat
 from clew.data.table.ragged import Ragged
-from clew.data.table.table import WEIGHT, Field, Table
+from clew.data.table.table import EVENT_COLUMNS, WEIGHT, Field, Table
 
-__all__ = ["WEIGHT", "Column", "Field", "Ragged", "Table", "concat", "different_items"]
+__all__ = ["EVENT_COLUMNS", "WEIGHT", "Column", "Field", "Ragged", "Table", "concat", "different_items"]

@@ -23,6 +23,8 @@ from clew.data.table.ragged import Array, Offsets, Ragged, _trusted, gather, off
 from clew.errors import DataError, nearest
 
 WEIGHT = "weight"
+EVENT_COLUMNS = ("run", "run_number", "lumi", "luminosityBlock", "event", "event_number", "event_id")
+"""Columns that identify an event. Predictions contain those that exist."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def export(
     split: str | None = None,
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
+    keep_float64: bool = False,
     current_code: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
@@ -78,16 +79,15 @@ def export(
         run: The run or its folder.
         to: The format: "onnx", "torch" (an exported program, .pt2) or "keras" (for a model that came from Keras).
         output: The file. Default: the name of the run with the ending of the format.
-        weights: Which weights to use: "best" or "last".
+        weights: "best" or "last".
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
-        data: A dataset or its folder, to compare on. Default: the dataset of the run.
-        split: The split to compare on. Default: `test`, or `val` if there is no `test`.
-        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         replace: Whether an existing file may be replaced.
-        current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
+        recipe, current_code: See `clew.evaluate`.
 
     Returns:
-        The path of the file, and its description.
+        The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
 
     Raises:
         RecipeError: The model cannot be exported, or file and original do not agree.
@@ -96,8 +96,7 @@ def export(
     Example:
         >>> import clew
         >>> from torch import nn  # the model was typed in, so it is passed again
-        >>> model = nn.Linear(2, 1)
-        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=model)
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=nn.Linear(2, 1))
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """
@@ -109,7 +108,7 @@ def export(
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
     fitted = [type(t).model_validate(facts) for t, facts in zip(loaded.transforms(), manifest.transforms, strict=True)]
-    work, done = _prepare(loaded, model, samples, fitted)
+    work, done = _prepare(loaded, model, samples, fitted, keep_float64=keep_float64)
     more = {"included": done.included, "left_out": done.left_out, "weights": weights, "tolerance": tolerance}
     try:
         writer, facts = make_writer(work), _facts(run, loaded, manifest, work, **more)
@@ -176,7 +175,7 @@ def _check_output(path: Path, ending: str, *, replace: bool) -> Path:
 
 
 def _prepare(
-    recipe: Recipe, model: nn.Module, samples: Table, transforms: Sequence[Transform]
+    recipe: Recipe, model: nn.Module, samples: Table, transforms: Sequence[Transform], *, keep_float64: bool
 ) -> tuple[ExportWork, preprocessing.Preprocessing]:
     names = None if recipe.columns is None else [name for name in recipe.columns if name in samples]
     first: Batch = to_batch(samples.slice(0, _TRACED_SAMPLES), names)
@@ -184,14 +183,20 @@ def _prepare(
         raise DataError("one sample is not enough to export a model; give more with data=")
     inputs = find_inputs(recipe, model, first)
     done = preprocessing.describe_preprocessing(recipe, transforms, inputs)
-    scaled = tuple(_with_scale(item, done) for item in inputs)
-    flat = FlatForward(recipe, model, scaled).eval()
-    return ExportWork(flat, model, scaled, tuple(item.of(first) for item in scaled)), done
+    scaled = [_with_scale(item, done) for item in inputs]
+    described = tuple(item.described(item.of(first), keep_float64=keep_float64) for item in scaled)
+    flat = FlatForward(recipe, model, described).eval()
+    return ExportWork(flat, model, described, tuple(item.of(first) for item in described)), done
 
 
 def _with_scale(item: ModelInput, done: preprocessing.Preprocessing) -> ModelInput:
     scale = done.scales.get(item.column) if item.part in ("column", "values", "padded") else None
     return item if scale is None else item.model_copy(update={"scale": scale})
+
+
+def _hint(exported: ExportedModel) -> str:
+    narrowed = [item.name for item in exported.facts.inputs if item.sample_type]
+    return f"; float64 inputs became float32 ({', '.join(narrowed)}): --keep-float64 keeps them" if narrowed else ""
 
 
 def _check_difference(
@@ -207,6 +212,6 @@ def _check_difference(
     if not worst.value <= tolerance:
         raise RecipeError(
             f"exported and original differ by {worst.value:.2g} in '{worst.output}' on a batch of {worst.size} "
-            f"samples, more than the tolerance of {tolerance:g}"
+            f"samples, more than the tolerance of {tolerance:g}{_hint(exported)}"
         )
     return worst.value

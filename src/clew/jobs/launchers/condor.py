@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
@@ -48,6 +49,10 @@ class CondorLauncher(SchedulerLauncher):
     """A launcher whose jobs go to a pool, each on one machine."""
 
     name = "condor"
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "after": "it has no dependencies without DAGMan, submit the job later",
+        "nodes": "jobs of a pool run on one machine each, leave it out",
+    }
 
     def plain_script(self, task: Task, folder: Path, request: BatchRequest) -> str:
         return self._submit_description(folder, request, "$(Process)")
@@ -66,10 +71,6 @@ class CondorLauncher(SchedulerLauncher):
 
     def _submit_description(self, folder: Path, request: BatchRequest, arguments: str) -> str:
         asked = request.at(self.site)
-        if asked.after:
-            raise ConfigError("HTCondor has no dependencies without DAGMan; leave out --after, submit it later")
-        if (asked.nodes or 1) > 1:
-            raise ConfigError("clew's jobs for HTCondor run on one machine each; leave out --nodes")
         whole = asked.in_one_process()
         log = "log.txt" if asked.array is None else "log-$(Process).txt"
         values: dict[str, object] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any, ClassVar, NoReturn
 from clew.core.log_tail import last_line
 from clew.errors import ConfigError, RunError
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision
-from clew.jobs.sites import BatchRequest, Site, SiteCapacity, mebibytes
+from clew.jobs.sites import BatchRequest, Site, SiteCapacity, mebibytes, refuse_unsupported
 from clew.jobs.supervisor import JobEnd
 from clew.jobs.task import Task
 
@@ -31,6 +32,22 @@ print(json.dumps({script}.main(get_taskparams=True, ext_args=json.loads(sys.argv
 _STEER = "clew tune steer --in %IN --out %OUT --n %NUM_POINTS --max %MAX_POINTS"
 OUTPUTS = ("model.safetensors", "metrics.json", "metrics.tgz")
 """What a training returns, besides `userJobMetadata.json`, which PanDA keeps with the task."""
+_ANY_GPU = "#&nvidia"
+"""PanDA's way to ask for a machine with a GPU of NVIDIA."""
+_CORES = (1, 8)
+"""Numbers of cores that PanDA gives a job."""
+_UNSUPPORTED_BY_TASKS = {
+    "nodes": "a job of PanDA runs on one machine, leave it out",
+    "after": "submit the task later",
+    "requeue": "PanDA retries jobs itself, leave it out",
+}
+"""Fields of a request that no task of PanDA can honour, and what to do instead."""
+_UNSUPPORTED_BY_STUDIES = {
+    **_UNSUPPORTED_BY_TASKS,
+    "cpus": "phpo gives each evaluation one core",
+    "memory": "phpo has no such option",
+    "wall_time": "phpo has no such option",
+}
 _GRID_JOB = ("python3", "-m", "clew.cli.training.panda_job")
 """The entry point of a training on the grid: a recipe, files separated by commas, then settings."""
 
@@ -84,6 +101,7 @@ def training_arguments(
     site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str]
 ) -> list[str]:
     """The arguments of prun: one job prepares the files and trains; its metrics return with the task."""
+    refuse_unsupported(request, "PanDA", _UNSUPPORTED_BY_TASKS)
     command = shlex.join([*_GRID_JOB, recipe, "%IN" if inputs else "", *settings])
     arguments = ["--exec", command, "--outputs", ",".join(OUTPUTS)]
     return [*arguments, *_common(site, request, recipe, inputs), "--containerImage", _image(site), "--noBuild"]
@@ -102,6 +120,7 @@ def study_arguments(
     site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str], size: StudySize
 ) -> list[str]:
     """The arguments of phpo: clew proposes points and evaluates them."""
+    refuse_unsupported(_with_defaults_of(site, request), "a study on PanDA", _UNSUPPORTED_BY_STUDIES)
     options = [word for setting in settings for word in ("--set", setting)]
     arguments = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
     arguments += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe, *options])]
@@ -113,18 +132,45 @@ def study_arguments(
     arguments += ["--nPointsPerIteration", str(size.parallel)]
     if inputs:
         arguments += ["--trainingDS", ",".join(inputs)]
-    return [*arguments, "--outDS", _output_dataset(site, request), *_location(site), *site.panda.arguments]
+    arguments += ["--outDS", _output_dataset(site, request), *_location(site), *_gpu_arguments(site, request)]
+    return [*arguments, *site.panda.arguments]
 
 
 def _common(site: Site, request: BatchRequest, recipe: str, inputs: Sequence[str]) -> list[str]:
-    whole = request.at(site).in_one_process()
     arguments = ["--outDS", _output_dataset(site, request), *_location(site), *site.panda.arguments]
     if Path(recipe).is_file():
         arguments.append("--useSandbox")  # the file travels with the task
     if inputs:  # all files go to one job: it trains one model
         arguments += ["--inDS", ",".join(inputs), "--nJobs", "1", "--maxNFilesPerJob", "100000"]
-    arguments += ["--memory", str(mebibytes(whole.memory))] if whole.memory else []
-    return [*arguments, "--nCore", str(whole.cpus)]
+    return [*arguments, *_resource_arguments(site, request)]
+
+
+def _resource_arguments(site: Site, request: BatchRequest) -> list[str]:
+    """The resources of a job: cores rounded up to what PanDA accepts, memory per core, hours, a GPU."""
+    whole = request.at(site).in_one_process()
+    needed = whole.cpus or 1
+    cores = next((count for count in _CORES if count >= needed), None)
+    if cores is None:
+        product = f"{request.workers} workers of {needed // request.workers} cores"
+        raise ConfigError(f"--workers, --cpus: PanDA gives a job at most {_CORES[-1]} cores, not {needed} ({product})")
+    arguments = ["--nCore", str(cores)]
+    if whole.memory:
+        arguments += ["--memory", str(math.ceil(mebibytes(whole.memory) / cores))]
+    if request.wall_time is not None:
+        arguments += ["--maxWalltime", str(math.ceil(request.wall_time / 3600))]
+    return [*arguments, *_gpu_arguments(site, request)]
+
+
+def _gpu_arguments(site: Site, request: BatchRequest) -> list[str]:
+    gpus = (site.gpus if request.gpus is None else request.gpus) * request.workers
+    if gpus > 1:
+        raise ConfigError(f"--gpus: PanDA gives a job one GPU, not {gpus}; use --gpus 1 with --workers 1")
+    return ["--architecture", _ANY_GPU] if gpus else []
+
+
+def _with_defaults_of(site: Site, request: BatchRequest) -> BatchRequest:
+    """The request with what the site's profile sets; its wall time has always a default and does not count."""
+    return request.at(site).model_copy(update={"wall_time": request.wall_time})
 
 
 def _location(site: Site) -> list[str]:

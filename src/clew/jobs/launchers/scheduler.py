@@ -24,7 +24,7 @@ from clew.core.files import write_text
 from clew.errors import RunError
 from clew.jobs import batch_script, supervisor
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, SchedulerBusyError, Slot, Supervision
-from clew.jobs.sites import BatchRequest, Site, SiteCapacity
+from clew.jobs.sites import BatchRequest, Site, SiteCapacity, refuse_unsupported
 from clew.jobs.supervisor import GRACE, JobEnd, ProcessSpec
 from clew.jobs.task import Task, write_task
 
@@ -57,10 +57,13 @@ class SchedulerLauncher(ABC):
     name: ClassVar[str]
     takes_jobs: ClassVar[bool] = True
     needs_container: ClassVar[bool] = False
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """Fields of a `BatchRequest` that the scheduler cannot honour, and what to do instead."""
 
     def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
         self.site = site or Site(name=self.name, scheduler=self.name)
         self.request = request or BatchRequest()
+        refuse_unsupported(self.request, self.name, self.unsupported)
 
     def start(
         self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None

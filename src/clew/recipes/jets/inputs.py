@@ -50,7 +50,7 @@ class JetDataConfig(Section):
     weight: ExpressionText | None = None
     """Event weights: a column, or an expression of columns."""
     keep: tuple[str, ...] = ("jet_pt",)
-    """Columns with one value per jet that samples keep, for plots and for `clew predict --columns`."""
+    """Columns with one value per jet that samples keep, for plots and for `clew predict --with`."""
 
     @field_validator("labels")
     @classmethod

@@ -14,7 +14,7 @@ from clew.recipes.lartpc import display, event_files, images
 from clew.recipes.lartpc import metrics as image_metrics
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, ENERGY, EVENT, INDEX, LABEL
 from clew.recipes.lartpc.generate import events as generator
-from clew.recipes.lartpc.settings import LArTPCConfig
+from clew.recipes.lartpc.settings import LArTPCConfig, LArTPCNetworkConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,6 +88,8 @@ class LArTPC(Recipe):
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """Return the capacity in pixels for the kernels on cells, which count on the device."""
+        if not isinstance(self.config.model, LArTPCNetworkConfig):  # the network of a recipe that extends this one
+            return None
         if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
             return None
         return dict.fromkeys((INDEX, CHARGE), batch.capacity_for(len(batch[INDEX]), bits=4))

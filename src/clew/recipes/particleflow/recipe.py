@@ -14,7 +14,7 @@ from clew.recipes.particleflow import display, event_files
 from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
-from clew.recipes.particleflow.settings import ParticleFlowConfig
+from clew.recipes.particleflow.settings import ParticleFlowConfig, ParticleFlowNetworkConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,6 +76,8 @@ class ParticleFlow(Recipe):
         from clew.recipes.particleflow.graph_network import kernels_support
 
         settings = self.config.model
+        if not isinstance(settings, ParticleFlowNetworkConfig):  # the network of a recipe that extends this one
+            return None
         if settings.kind != "graph" or precision != "bf16" or not kernels_support(settings):
             return None
         lengths = batch.ragged(ELEMENTS).lengths

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from clew.errors import LeaseError, LostPeerError, StoppedError, error_from_process
+from clew.errors import LeaseError, LostPeerError, error_from_process
 from clew.training.asynchronous.batch_leases import BatchLeases
 from clew.training.asynchronous.connected_workers import ConnectedWorker, ConnectedWorkers
 from clew.training.asynchronous.coordinator_records import CoordinatorRecords
@@ -95,6 +95,7 @@ class Coordinator:
         Raises:
             StoppedError: The training was stopped, and can be resumed.
         """
+        self.stop.can_save = True
         while not self.finished:
             message = self.links.later.popleft() if self.links.later else self.transport.receive(_TICK)
             if message is not None:
@@ -102,9 +103,7 @@ class Coordinator:
             if time.monotonic() - self._last_tick > _TICK:
                 self.tick()
         if self._stopping:
-            reason = f" ({self.stop.reason})" if self.stop.reason else ""
-            resume = f"resume with: clew train --resume {self.records.path}"
-            raise StoppedError(f"stopped at step {self.leases.done}{reason}; {resume}")
+            raise self.stop.stopped_error(self.leases.done, self.records.path)
 
     def handle(self, message: Message) -> None:
         """Handle one message: `_on_KIND` is called."""

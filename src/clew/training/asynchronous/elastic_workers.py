@@ -70,10 +70,9 @@ def _local_workers(run: Run, config: TrainConfig, address: str) -> Iterator[None
     """Start `train.workers` workers on this machine; they end with the training."""
     command = [sys.executable, "-c", _CLEW, "worker", address, "--token-file", str(run.token_file)]
     threads = {} if config.threads is None else {"OMP_NUM_THREADS": str(config.threads)}
-    workers = [
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, **threads})
-        for _ in range(config.workers)
-    ]
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    options["process_group"] = 0  # Ctrl-C is for the coordinator, which ends them
+    workers = [subprocess.Popen(command, env={**os.environ, **threads}, **options) for _ in range(config.workers)]
     try:
         yield
     finally:

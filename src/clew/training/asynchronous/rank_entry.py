@@ -106,6 +106,7 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
             with contextlib.closing(coordinator):
                 coordinator.serve()
             return coordinator.records.end_reason
+        training.stop.can_save = True  # the coordinator decides when this process ends
         torch.manual_seed(config.seed)
         flat_model = FlatModel(build_model(recipe))
         if rank_info.rank in roles.workers:
@@ -193,6 +194,7 @@ def _run_in_one_process(training: AsynchronousTraining) -> str:
     master_side.deliver, worker_side.deliver = worker_side.inbox.append, coordinator.handle
     worker_side.idle = coordinator.tick
     slices = roles.slices_for(0, coordinator.flat_model.length)
+    training.stop.can_save = True
     with contextlib.closing(coordinator):
         introduce(worker_side)
         run_worker(training.run, training.recipe, config, worker_side, slices, select_device(0, config.device))

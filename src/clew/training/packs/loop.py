@@ -300,7 +300,7 @@ class PackLoop:
         """Return why a member must stop; '' if it continues."""
         if member.lease is not None and member.lease.stop_reason:
             return member.lease.stop_reason
-        return "stop requested" if self.stop.requested else ""
+        return self.stop.reason or "stop requested" if self.stop.requested else ""
 
     def _stop_members(self, reasons: dict[int, str]) -> None:
         """Stop members, so that they can be resumed."""

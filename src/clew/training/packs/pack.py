@@ -74,6 +74,7 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
         StopSignal(_time_limit(members)) as stop,
         run_repeatedly(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
+        stop.can_save = True
         for group, reason in group_members(members):
             for member in group:
                 waiting.remove(member)

@@ -14,13 +14,13 @@ from typing import Any
 
 from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
-from clew.errors import LeaseError, RunError, StoppedError
+from clew.errors import InterruptError, LeaseError, RunError, StoppedError
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
 from clew.recipe_errors import recipe_errors
 from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
-from clew.runs.records import SCHEMA
+from clew.runs.records import SCHEMA, end_facts
 from clew.training.config import TrainConfig
 from clew.training.device import find_device
 from clew.training.packs import grouping, pack
@@ -75,14 +75,12 @@ def train_replicas(run: Run, start: TrainingStart) -> None:
                 if processes == 1:
                     _train_share(run, start, 0, 1)
                 else:
-                    run_local(_train_share, (run, start), processes, preload=_PRELOAD)
+                    run_local(_train_share, (run, start), processes, preload=_PRELOAD, saves_on_interrupt=True)
             message = _write_summary(run, config, writer)
         except LeaseError:
             raise  # the records belong to another process now
         except BaseException as error:
-            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            reason = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **reason, cpu=time.process_time() - cpu_start)
+            writer.write("end", **end_facts(error), cpu=time.process_time() - cpu_start)
             raise
         writer.write("end", status="finished", message=message, cpu=time.process_time() - cpu_start)
 
@@ -123,6 +121,7 @@ def _train_share(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
             stopped.append(member)
 
     with StopSignal(None, start.lease) as stop:
+        stop.can_save = True
         for first in range(0, len(numbers), size):
             replicas = [_load_replica(run, start, number) for number in numbers[first : first + size]]
             members = [member for member in replicas if member is not None]
@@ -134,7 +133,8 @@ def _train_share(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
         raise LeaseError(f"{run.path} was assigned to another process")
     if stop.requested or stopped:
         reason = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
-        raise StoppedError(f"{reason}; resume with: clew train --resume {run.path}")
+        kind = InterruptError if stop.interrupted or "(Ctrl-C)" in reason else StoppedError
+        raise kind(f"{reason}; resume with: clew train --resume {run.path}")
 
 
 def _load_replica(run: Run, start: TrainingStart, number: int) -> PackMember | None:
