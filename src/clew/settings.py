@@ -124,7 +124,7 @@ _PATHS = {"prepare": ("input", "output", "cache"), "train": ("dataset", "start_f
 
 def _with_paths_of(document: Document, folder: Path) -> Document:
     """Return the document of a YAML file with its relative paths changed to be relative to the working directory."""
-    if folder == Path():
+    if folder.absolute() == Path.cwd():
         return document
     data = dict(document.data)
     for section, names in _PATHS.items():
