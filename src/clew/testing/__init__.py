@@ -1,5 +1,5 @@
-"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store, a launcher, a strategy or
-an asynchronous rule, as tests that run on your own class.
+"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store or a launcher, as tests
+that run on your own class.
 
 Subclass a suite in a test file, and set what it asks for:
 

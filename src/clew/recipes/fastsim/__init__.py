@@ -9,6 +9,7 @@ Read the files in this order:
     shower_files.py   readers and the writer of shower files
     generate/         showers without files of others (start with generate/__init__.py)
     gan.py            the adversarial networks
+    shower_flow.py    flow matching on latents (layer_scaler.py, voxel_scaler.py, quantile_tables.py, flow_networks.py)
     features.py       layer energies, centres and widths of showers
     metrics.py        generated against true showers
     display.py        pictures of showers
