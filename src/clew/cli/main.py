@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,12 +23,11 @@ from clew.cli.server import login, serve, token
 from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
 from clew.cli.tuning import tune
+from clew.core.disk_errors import disk_error_text, exit_safely, final_path, quiet_disk_errors
 from clew.errors import ClewError, JobError
 from clew.recipe_errors import recipe_errors
 from clew.storage.locations import mask_secrets
 from clew.version import __version__
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="clew",
@@ -116,6 +115,7 @@ def run() -> None:
 def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
     """Call `work`; print an error as one line and exit with its code. `debug`: raise it instead."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    quiet_disk_errors()
     try:
         with recipe_errors():
             work()
@@ -127,6 +127,7 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
         errors.print(f"[bold red]clew:[/] {escape(mask_secrets(str(error)))}")
         if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
+        exit_safely(error, error.exit_code)
         sys.exit(error.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer exits with this code on Ctrl-C
@@ -136,9 +137,10 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
         errors.print("[yellow]clew: interrupted[/]")
         sys.exit(130)
     except OSError as error:
-        if debug or (error.filename is None and error.errno not in _DISK_FULL):
+        message = disk_error_text(error)
+        if debug or (error.filename is None and not message):
             raise
-        message = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; free some space"
+        message = message or f"{final_path(Path(str(error.filename)))}: {error.strerror}"
         errors.print(f"[bold red]clew:[/] {escape(message)}")
         sys.exit(2)
     except Exception as error:

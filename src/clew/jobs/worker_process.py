@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import psutil
 
+from clew.core.disk_errors import quiet_disk_errors
 from clew.core.process import is_running
 from clew.errors import RecipeError
 
@@ -61,6 +62,7 @@ def follow_parent(parent: int) -> None:
     """
     mark_as_worker()
     ignore_terminal()
+    quiet_disk_errors()
     threading.Thread(target=_exit_with, args=(parent,), name="parent", daemon=True).start()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.config import Document, read_document, to_yaml
+from clew.core.disk_errors import disk_reason
 from clew.core.files import write_text
 from clew.core.html_table import html_table, shorten
 from clew.core.process import is_running
@@ -71,17 +72,20 @@ class Run:
 
     @classmethod
     def create(cls, path: Path, *, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Run:
-        """Create a new folder with the settings and the environment of a run.
+        """Create a new folder with the settings and the environment of a run. A run that never trained is replaced.
 
         Raises:
             RunError: The folder exists or cannot be created.
         """
+        from clew.runs.untrained import remove_untrained
+
+        remove_untrained(path)
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise RunError(f"{path} exists already; name another folder with --output, or remove it") from None
         except OSError as error:
-            raise RunError(f"{path}: cannot be made ({error.strerror})") from error
+            raise RunError(f"{path}: cannot be made: {disk_reason(error) or error.strerror}") from error
         run = cls(path)
         for folder in (run.records_folder, run.checkpoints, run.plots):
             folder.mkdir()
@@ -331,9 +335,18 @@ def list_runs(root: Path) -> list[Run]:
     return [Run(path.parent) for path in sorted(root.glob("*/config.yaml")) if (path.parent / "records").is_dir()]
 
 
+def incomplete_runs(root: Path) -> list[Run]:
+    """The folders directly in `root` that hold records of a run but have lost their settings (`config.yaml`)."""
+    folders = (path.parent for path in sorted(root.glob("*/records"))) if root.is_dir() else ()
+    return [Run(folder) for folder in folders if not (folder / "config.yaml").is_file() and any(Run(folder).streams())]
+
+
 def next_run_path(root: Path, prefix: str) -> Path:
-    """The first unused path `prefix-NNN` in `root`."""
-    used = {path.name for path in root.glob(f"{prefix}-*")} if root.is_dir() else set()
+    """The first unused path `prefix-NNN` in `root`. The folder of a run that never trained counts as unused."""
+    from clew.runs.untrained import never_trained
+
+    paths = root.glob(f"{prefix}-*") if root.is_dir() else ()
+    used = {path.name for path in paths if not never_trained(Run(path))}
     number = next(n for n in range(1, len(used) + 2) if f"{prefix}-{n:03d}" not in used)
     return root / f"{prefix}-{number:03d}"
 

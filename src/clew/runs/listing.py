@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import yaml
 
@@ -18,6 +19,7 @@ from clew.runs import records
 from clew.runs.folder import Run
 from clew.runs.progress import progress_of
 from clew.runs.records import Record
+from clew.runs.untrained import never_trained
 
 _RECENT = 12
 """Number of records for the speed."""
@@ -49,6 +51,8 @@ class RunListing:
     """Metrics of the newest validation."""
     message: str = ""
     """Why it failed or stopped."""
+    trained: bool = True
+    """False if it ended before its first step. The next run may use its folder."""
 
 
 def list_run(run: Run) -> RunListing:
@@ -58,6 +62,9 @@ def list_run(run: Run) -> RunListing:
     """
     try:
         return _read_listing(run)
+    except FileNotFoundError as error:
+        message = f"{Path(error.filename).name} is missing; copy it from a backup or a similar run"
+        return RunListing(run.name, str(run.path), "damaged", message=message)
     except (RunError, OSError, yaml.YAMLError) as error:  # a damaged run must not hide the others
         return RunListing(run.name, str(run.path), "damaged", message=str(error))
 
@@ -86,6 +93,7 @@ def _read_listing(run: Run) -> RunListing:
         samples_per_second=_speed(newest),
         metrics=progress.metrics,
         message=str(end["message"]) if end else "",
+        trained=not never_trained(run),
     )
 
 

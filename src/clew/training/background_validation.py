@@ -117,6 +117,8 @@ def main() -> None:
     with Connection(int(sys.argv[1])) as pipe:
         try:
             serve(pipe)
+        except ConnectionError:  # the training has ended
+            return
         except Exception as error:
             failure = recipe_error(error)
             kind = type(failure).__name__

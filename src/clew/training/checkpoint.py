@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from clew.core.disk_errors import disk_reason
 from clew.core.files import atomic_path
 from clew.errors import DataError, RunError
 from clew.runs import Run
@@ -43,7 +44,7 @@ def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any])
             # one key: safetensors does not preserve the order of several
             save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error
+        raise DataError(f"{path}: cannot be written: {disk_reason(error) or error}") from error
     return path
 
 
@@ -178,7 +179,7 @@ def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path
         with atomic_path(path) as temporary:
             torch.save({"format": FORMAT, **state}, temporary)
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{path}: cannot be written ({error})") from error
+        raise DataError(f"{path}: cannot be written: {disk_reason(error) or error}") from error
     for old in run.states()[:-keep]:
         old.unlink(missing_ok=True)
     return path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from clew.data.dataset import Dataset
+from clew.data.dataset import Dataset, Manifest
 from clew.errors import DataError, RecipeError
 from clew.recipe import TYPED_IN, Recipe
 from clew.recipe_errors import class_place
+from clew.runs import Run
 
 
 def check_device(name: str, number: int) -> None:
@@ -57,3 +58,14 @@ def check_splits(data: Dataset) -> None:
     for split in ("train", "val"):
         if not data.splits.get(split):
             raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")
+
+
+def check_same_dataset(run: Run, data: Dataset) -> None:
+    """Check that a dataset is the one that a run was trained on, wherever it is now.
+
+    Raises:
+        DataError: It is another dataset, or a split is empty.
+    """
+    check_splits(data)
+    if run.dataset_file.is_file() and Manifest.load(run.dataset_file).key != data.manifest.key:
+        raise DataError(f"{data.path}: not the dataset that {run.path} was trained on; a run is resumed with the same")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,8 +34,13 @@ def run_training(make: Callable[[], Run], start: TrainingStart, context: LaunchC
             raise LeaseError(f"{start.lease.path}: this run was assigned to another process before it started")
     path = context.from_rank_zero("run", lambda: str(make().path))
     run = replace(Run.open(path), recipe=start.recipe)
-    with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
-        _train_in_context(run, start, context)
+    try:
+        with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
+            _train_in_context(run, start, context)
+    except BaseException:
+        if context.place.rank == 0 and not start.resume and not run.streams():
+            shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before any process recorded its start
+        raise
     return run
 
 

@@ -17,6 +17,7 @@ from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
+    from clew.runs import Run
 
 
 def _plan(site: SiteOptions, **options: Any) -> SiteWork:
@@ -62,8 +63,6 @@ def evaluate(
       clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
     """
     from clew import storage
-    from clew.runs.push_process import pushed
-    from clew.runs.report import write_report
     from clew.storage import models
 
     with show_transfers("get") as watch:
@@ -89,14 +88,25 @@ def evaluate(
         )
     if launched().rank:  # only rank 0 prints
         return
+    _finish(opened, run, result)
+
+
+def _finish(opened: Run, location: str, result: Evaluation) -> None:
+    """Write the report, print the metrics, and update the copy of the run in a store."""
+    from clew import storage
+    from clew.runs.push_process import pushed
+    from clew.runs.report import write_report
+    from clew.storage import models
+
     with pushed(run=opened):
         report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
-    if storage.is_url(run):
+    if storage.is_url(location):
         with show_transfers("put") as watch:
-            models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
-        console.print(f"{bold(storage.mask_secrets(run))}: updated")
+            folder, name = storage.parent_location(location), storage.base_name(location)
+            models.store_model(opened, folder, ("all",), name=name, watch=watch)
+        console.print(f"{bold(storage.mask_secrets(location))}: updated")
 
 
 def show(result: Evaluation) -> None:

@@ -67,7 +67,7 @@ def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:
     ]
     return [
         Column("run", [each.name for each in runs]),
-        Column("state", [each.state for each in runs]),
+        Column("state", [each.state if each.trained else f"{each.state}, no step" for each in runs]),
         Column("recipe", [Path(each.recipe).stem for each in runs], rank=4),
         Column("epochs", [_epochs(each) for each in runs], rank=2, right=True),
         Column("workers", [str(each.workers or "") for each in runs], rank=8, right=True),

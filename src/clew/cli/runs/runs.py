@@ -47,9 +47,10 @@ def list_(
         return
     from clew.cli.runs import listing
     from clew.runs import list_runs
+    from clew.runs.folder import incomplete_runs
     from clew.runs.listing import list_run
 
-    listed = [list_run(run) for run in list_runs(root)]
+    listed = [list_run(run) for run in (*list_runs(root), *incomplete_runs(root))]
     matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse) if listed else []
     if json:
         typer.echo(listing.as_json(matching))
@@ -69,6 +70,7 @@ def show(run: _RunFolder) -> None:
       clew runs show runs/tracking-001
     """
     from clew.runs import Run
+    from clew.runs.advice import communication_advice
     from clew.runs.async_workers import load_workers
     from clew.runs.async_workers import summary_lines as of_workers
     from clew.runs.failure import failure_report
@@ -94,6 +96,7 @@ def show(run: _RunFolder) -> None:
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
     rows += failure.facts.items() if failure else []
+    rows += [("advice", advice)] if (advice := communication_advice(s)) else []
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))

@@ -19,6 +19,7 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     from clew.data.dataset import Dataset
     from clew.runs import Run
     from clew.runs.folder import next_run_path
+    from clew.runs.untrained import remove_untrained
     from clew.settings import load_settings
 
     task = TrainOptions(**options).task()
@@ -43,6 +44,7 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
         Dataset(config.dataset)
     source = (task.recipe or task.model or "").split(":")[0]
     output = Path(task.output or next_run_path(Path("runs"), Path(source).stem))
+    remove_untrained(output)
     if output.exists():
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     task = task.model_copy(update={"continues": True, "output": str(output)})

@@ -55,7 +55,12 @@ def run(task: TrainTask, index: int | None = None) -> None:
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)
     elif current_rank().rank == 0:
+        from clew.runs.advice import communication_advice
+        from clew.runs.summary import summarize
+
         console.print(f"{bold(trained.path)} finished. Next: {program()} evaluate {bold(trained.path)}")
+        if advice := communication_advice(summarize(trained)):
+            console.print(advice, style="yellow", markup=False)
 
 
 def preload() -> None:
@@ -124,18 +129,18 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     """Continue a run. Workers, device and time limit may differ from its own settings, and there may be more epochs."""
-    names = ("dataset", "lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
+    names = ("lr", "batch_size", "start_from", "replicas", "output", "strategy", "listen")
     spelled = {"start_from": "from", "batch_size": "batch-size"}
     refused = [f"--{spelled.get(name, name)}" for name in names if getattr(task, name) is not None]
     refused += [f"--set {setting}" for setting in task.settings]
     if refused:
-        allowed = "only --epochs, --workers, --device and --time-limit can be added"
+        allowed = "only --dataset, --epochs, --workers, --device and --time-limit can be added"
         raise ConfigError(f"{', '.join(refused)}: --resume uses the run's own settings; {allowed}")
     from clew.storage import models
     from clew.training.api import resume
 
     options: dict[str, Any] = {"workers": task.workers, "time_limit_minutes": minutes}
-    options |= {"epochs": task.epochs, "device": task.device}
+    options |= {"epochs": task.epochs, "device": task.device, "dataset": task.dataset}
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)

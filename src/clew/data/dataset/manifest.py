@@ -91,7 +91,10 @@ class Manifest(Section):
         try:
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
-            raise DataError(f"{path.parent}: no dataset there (no {MANIFEST}); `clew prepare` makes one") from None
+            raise DataError(
+                f"{path.parent}: no dataset there (no {MANIFEST}); if it was moved, name its new place with --dataset; "
+                "`clew prepare` makes one"
+            ) from None
         except (ValidationError, NotADirectoryError) as error:
             raise DataError(f"{path}: not a dataset's manifest of format 1 ({type(error).__name__})") from error
 

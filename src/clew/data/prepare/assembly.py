@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.config import to_data
+from clew.core.disk_errors import disk_reason
 from clew.core.file_lock import hold_lock
 from clew.core.files import atomic_path, sha256
 from clew.data.dataset.manifest import LENGTHS, Dataset, InputFile, Manifest, Shard
@@ -53,10 +54,11 @@ class DatasetAssembly:
     def __enter__(self) -> DatasetAssembly:
         try:
             self.output.parent.mkdir(parents=True, exist_ok=True)
+            self._remove_leftovers()
+            names = {"prefix": f".{self.output.name}-", "suffix": ".partial"}
+            self.folder = Path(tempfile.mkdtemp(**names, dir=self.output.parent))
         except OSError as error:
-            raise DataError(f"{self.output}: cannot be made ({error.strerror})") from error
-        self._remove_leftovers()
-        self.folder = Path(tempfile.mkdtemp(prefix=f".{self.output.name}-", suffix=".partial", dir=self.output.parent))
+            raise DataError(f"{self.output}: cannot be made: {disk_reason(error) or error.strerror}") from error
         self._stack.enter_context(hold_lock(self.folder / ".lock", required=False))
         return self
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import h5py
 
+from clew.core.disk_errors import disk_reason
 from clew.core.file_lock import hold_lock
 from clew.core.files import atomic_path, write_text
 from clew.data.table import Table, hdf5
@@ -87,8 +88,9 @@ class StageCache:
             with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
                 hdf5.write(table, file)
                 file.attrs["facts"] = json.dumps(facts or {}, sort_keys=True)
-        except OSError as error:
-            raise DataError(f"cannot write to the cache {self.folder}: {error}; see `clew cache prune`") from error
+        except (OSError, RuntimeError) as error:
+            reason = disk_reason(error) or str(error)
+            raise DataError(f"cannot write to the cache {self.folder}: {reason} (`clew cache prune`)") from error
 
     def note(self, name: str) -> Any:
         """Return a small JSON note, or None."""

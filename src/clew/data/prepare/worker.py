@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.core.disk_errors import disk_error_text, final_path
 from clew.core.files import atomic_path, sha256
 from clew.data.dataset.manifest import Shard
 from clew.data.prepare import stages
@@ -147,13 +148,19 @@ def count_items(recipe: Recipe, unit: InputPiece) -> ItemCounts:
 
 def write_shard(cache: StageCache, plan: ShardPlan) -> Shard:
     """Write one shard from cached pieces, with one piece in memory at a time."""
-    with atomic_path(plan.path) as temporary, h5py.File(temporary, "w") as file:
-        appender = None
-        for key, rows in plan.pieces:
-            table = _part(cache, key).take(rows)
-            if appender is None:
-                appender = hdf5.Appender(file, table, events=plan.events, items=plan.items)
-            appender.append(table)
+    try:
+        with atomic_path(plan.path) as temporary, h5py.File(temporary, "w") as file:
+            appender = None
+            for key, rows in plan.pieces:
+                table = _part(cache, key).take(rows)
+                if appender is None:
+                    appender = hdf5.Appender(file, table, events=plan.events, items=plan.items)
+                appender.append(table)
+    except (OSError, RuntimeError) as error:
+        message = disk_error_text(error, final_path(plan.path))
+        if not message:
+            raise
+        raise DataError(message) from error
     size = plan.path.stat().st_size
     return Shard(file=plan.path.name, events=plan.events, bytes=size, sha256=sha256(plan.path))
 
