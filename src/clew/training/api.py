@@ -181,19 +181,16 @@ def resume(
 ) -> Run:
     """Continue a run that was stopped, interrupted or killed, from its newest state; or train a finished run longer.
 
-    With the same number of workers the result is bit for bit that of a run that was never stopped. With another number
-    (`workers=4`) the samples come in the same order.
+    On the same number of workers the result is that of a run that was never stopped, bit for bit. On others the
+    samples come in the same order.
 
     Args:
         run: The run, its folder or its name.
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
-        on_start: Called with the run before the training continues.
-        lease: See `clew.train`.
-        progress: See `clew.train`.
+        on_start, lease, progress: See `clew.train`.
         again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
             have to be copied to a store.
-        current_code: Whether to use today's code of the recipe instead of the code that the run saved. The run then
-            saves today's code.
+        current_code: Whether to use, and save in the run, today's code instead of the code that the run saved.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
             `epochs` than before, a finished run continues too; its schedule is computed for all of them.
 
@@ -204,7 +201,6 @@ def resume(
         RunError: The run is still running, has finished, or has no state to continue from.
 
     Example:
-        >>> from clew.training.api import resume
         >>> resume("runs/sum")
         Traceback (most recent call last):
             ...
@@ -223,23 +219,27 @@ def resume(
     check_same_dataset(run, Dataset(chosen.dataset))
 
     def reopen() -> Run:
-        # under a lease, a process on another host that seems to run it has lost it
-        if run.state == "running" and lease is None:
-            raise RunError(f"{run.path} is running; there is nothing to resume")
-        if run.state == "finished":
-            from clew.training.checkpoint import prepare_to_train_longer
-
-            prepare_to_train_longer(run, config, chosen)
-        elif chosen.epochs != config.epochs:
-            run.save_settings(epochs=chosen.epochs)
+        _prepare_to_continue(run, config, chosen, lease)
         if current_code:
             save_code(run, work)
         _announce(run, view, on_start)
         return run
 
+    start = TrainingStart(work, chosen, resume=True, lease=lease)
     with contextlib.closing(_view(progress, context, lease)) as view:
-        start = TrainingStart(work, chosen, resume=True, lease=lease)
         return _store(run_training(reopen, start, context), chosen, context)
+
+
+def _prepare_to_continue(run: Run, before: TrainConfig, chosen: TrainConfig, lease: Lease | None) -> None:
+    # under a lease, a process on another host that seems to run it has lost it
+    if run.state == "running" and lease is None:
+        raise RunError(f"{run.path} is running; there is nothing to resume")
+    if run.state == "finished":
+        from clew.training.checkpoint import prepare_to_train_longer
+
+        prepare_to_train_longer(run, before, chosen)
+    elif chosen.epochs != before.epochs:
+        run.save_settings(epochs=chosen.epochs)
 
 
 def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
+    from clew.runs import Run
 
 
 def _plan(site: SiteOptions, **options: Any) -> SiteWork:
@@ -25,7 +26,7 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork:
 
     run = options["run"]
     if not site.values["after"]:
-        Run.open(run)
+        run = str(Run.open(run).path)
     task = command_task(command_words(("evaluate",), options))
     return SiteWork("evaluate", Path(run), task, workers=site.workers(options["workers"]))
 
@@ -34,7 +35,8 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork:
 def evaluate(
     run: Annotated[str, typer.Argument(help="Folder of the run, or the URL of a run or model in a store.")],
     data: Annotated[
-        str | None, typer.Option(help="A dataset: a folder or a URL in a store (default: the one it was trained on).")
+        str | None,
+        typer.Option("--dataset", help="A dataset: a folder or a URL in a store (default: the one it was trained on)."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
@@ -54,15 +56,13 @@ def evaluate(
     Examples:
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
-      clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate runs/tracking-001 --dataset other_dataset --split val --workers 4
       clew evaluate runs/top_tagger-001 --current-code
       clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
     """
     from clew import storage
-    from clew.runs.push_process import pushed
-    from clew.runs.report import write_report
     from clew.storage import models
 
     with show_transfers("get") as watch:
@@ -88,14 +88,25 @@ def evaluate(
         )
     if launched().rank:  # only rank 0 prints
         return
+    _finish(opened, run, result)
+
+
+def _finish(opened: Run, location: str, result: Evaluation) -> None:
+    """Write the report, print the metrics, and update the copy of the run in a store."""
+    from clew import storage
+    from clew.runs.push_process import pushed
+    from clew.runs.report import write_report
+    from clew.storage import models
+
     with pushed(run=opened):
         report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
-    if storage.is_url(run):
+    if storage.is_url(location):
         with show_transfers("put") as watch:
-            models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
-        console.print(f"{bold(storage.mask_secrets(run))}: updated")
+            folder, name = storage.parent_location(location), storage.base_name(location)
+            models.store_model(opened, folder, ("all",), name=name, watch=watch)
+        console.print(f"{bold(storage.mask_secrets(location))}: updated")
 
 
 def show(result: Evaluation) -> None:

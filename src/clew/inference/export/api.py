@@ -79,12 +79,11 @@ def export(
         run: The run or its folder.
         to: The format: "onnx", "torch" (an exported program, .pt2) or "keras" (for a model that came from Keras).
         output: The file. Default: the name of the run with the ending of the format.
-        weights: "best" or "last".
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         replace: Whether an existing file may be replaced.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
-        recipe, current_code: See `clew.evaluate`.
+        weights, recipe, current_code: See `clew.evaluate`.
 
     Returns:
         The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
