@@ -29,8 +29,11 @@ _FILES = {
     "checkpoints/*.safetensors": "checkpoint",
     "trace/*.trace": "file",
     "artefacts/*": "file",
+    "dataset.json": "file",
+    "code/**/*": "file",
 }
-"""What a server gets beside records: what people look at, and the weights. Not the states a run goes on from."""
+"""Files that a server stores when a run has ended: with them `clew runs get` restores the folder. States to
+resume from are not among them."""
 
 
 @dataclass
