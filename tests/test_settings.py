@@ -65,7 +65,8 @@ def test_the_file_goes_over_the_recipe_and_an_override_over_the_file(tmp_path: P
 
 
 @pytest.mark.parametrize("settings", [[], ["model.hidden=4", "prepare.input=[a, b]", "train.clip=1"]], ids=len)
-def test_what_is_shown_can_be_fed_back(tmp_path: Path, settings: list[str]) -> None:
+def test_what_is_shown_can_be_fed_back(tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # relative paths belong to the folder of the file
     first = load_settings("tracking", settings)
     again = load_settings(yaml(tmp_path, to_yaml(first.data)))
     assert again.data == first.data

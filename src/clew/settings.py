@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
+from clew import storage
 from clew.core.config import (
     Document,
     Section,
@@ -95,10 +96,10 @@ def settings_schema(recipe: type[Recipe]) -> type[Section]:
     _schemas[recipe] = create_model(
         f"{recipe.__name__}Settings",
         __base__=recipe.Config,
-        recipe=(str, ...),
+        recipe=(str, Field(description="Name or file of the recipe.")),
         prepare=(PrepareConfig, PrepareConfig()),
         train=(TrainConfig, TrainConfig()),
-        tune=(TuneConfig | None, None),
+        tune=(TuneConfig | None, Field(None, description="A study, for `clew tune run`. null: none.")),
     )
     return _schemas[recipe]
 
@@ -112,8 +113,36 @@ def _defaults(recipe: type[Recipe]) -> dict[str, Any]:
 def _document(name: str) -> Document:
     path = Path(name)
     if path.suffix in _YAML:
-        return read_document(path)
+        return _with_paths_of(read_document(path), path.parent)
     folder = find_run_path(path)
     if (folder / "config.yaml").is_file():
         return read_document(folder / "config.yaml")
     return Document({"recipe": name}, {}, name)
+
+
+_PATHS = {"prepare": ("input", "output", "cache"), "train": ("dataset", "start_from")}
+"""Settings that are paths. Like `recipe` they belong to the folder of the YAML file that sets them."""
+
+
+def _with_paths_of(document: Document, folder: Path) -> Document:
+    """Return the document of a YAML file with its relative paths changed to be relative to the working directory."""
+    if folder.absolute() == Path.cwd():
+        return document
+    data = dict(document.data)
+    for section, names in _PATHS.items():
+        values = data.get(section)
+        if isinstance(values, dict):
+            paths = {name: _at(values[name], folder) for name in names if values.get(name) is not None}
+            data[section] = {**values, **paths}
+    return Document(data, document.places, document.source)
+
+
+def _at(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict):
+        return {name: _at(each, folder) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_at(each, folder) for each in value]
+    if not isinstance(value, str) or storage.is_url(value.removeprefix("@")):
+        return value
+    mark = "@" if value.startswith("@") else ""
+    return f"{mark}{folder / Path(value.removeprefix('@')).expanduser()}"

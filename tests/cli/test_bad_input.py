@@ -288,7 +288,7 @@ def test_an_empty_split_cannot_be_evaluated(run: Run, dataset_copy: Dataset, tmp
     facts["splits"]["test"] = []
     manifest.write_text(json.dumps(facts))
     more = ("--output", tmp_path / "out.h5") if verb == "predict" else ()
-    line = complaint(verb, run.path, "--data", dataset_copy.path, "--split", "test", *more)
+    line = complaint(verb, run.path, "--dataset", dataset_copy.path, "--split", "test", *more)
     assert line.endswith("the split 'test' is empty")
 
 
@@ -299,7 +299,7 @@ def test_a_dataset_without_a_column_of_the_model_is_reported(run: Run, tmp_path:
     plain.write_text(textwrap.dedent(RECIPE).replace("Mine", "Plain"))
     done("prepare", plain, "--input", tmp_path / "events.h5", "--output", tmp_path / "data", "--workers", "1")
     more = ("--output", tmp_path / "out.h5") if verb == "predict" else ()
-    line = complaint(verb, run.path, "--data", tmp_path / "data", "--split", "train", *more)
+    line = complaint(verb, run.path, "--dataset", tmp_path / "data", "--split", "train", *more)
     assert "no column 'node'" in line
 
 

@@ -151,7 +151,8 @@ def test_raw_events_that_break_the_recipe_are_named(edited: Edited) -> None:
     trained = script("train", "top_tagger.py", "--dataset", "dataset", "--epochs", "1", folder=folder)
     assert trained.code == 0, trained
     edited("jets = events", 'assert os.environ["MISSING"]\n        jets = events')
-    outcome = script("predict", "runs/top_tagger-001", "--input", "events.h5", "--output", "out.h5", folder=folder)
+    words = ("--input", "events.h5", "--output", "out.h5", "--current-code")
+    outcome = script("predict", "runs/top_tagger-001", *words, folder=folder)
     check(outcome, folder, 'assert os.environ["MISSING"]', "KeyError", "events.h5", "600 events")
 
 

@@ -66,7 +66,7 @@ def test_from_outside(folder: Path) -> None:
         "train.optimizer.lr",
         "model.hidden",
     }
-    assert done("tune", "report", "s", "0", "--step", "1", "--value", "0.5", "--lease", first["lease"]) == "continue\n"
+    assert done("tune", "report", "s", "0", "--epoch", "1", "--value", "0.5", "--lease", first["lease"]) == "continue\n"
     assert done("tune", "tell", "s", "0", "--value", "0.75") == ""
     assert "ended before" in done("tune", "tell", "s", "0", "--value", "0.9")
     refused = clew("tune", "tell", "s", "1", "--value", "0.9", "--lease", first["lease"])

@@ -221,3 +221,32 @@ def test_log_in_make_a_token_and_revoke_it(shared_server: Live, tmp_path: Path) 
     wrong = run_clew("login", shared_server.url, "--token", "clew_wrong")
     assert wrong.returncode == 2 and "not good here" in wrong.stderr
     assert json.loads((tmp_path / "login.json").read_text())["token"] == shared_server.token
+
+
+def test_a_run_of_the_server_is_listed_and_fetched(
+    shared_server: Live, link: Connection, run: Run, tmp_path: Path
+) -> None:
+    pusher = Pusher(run, link)
+    pusher.push()
+    pusher.push_files()
+    environment = {**os.environ, "CLEW_SERVER": shared_server.url, "CLEW_TOKEN": shared_server.token, "COLUMNS": "200"}
+
+    def invoke(*words: str, code: int = 0) -> str:
+        command = [*CLEW, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    lines = invoke("runs", "list", "--server", "--state", "finished").splitlines()
+    assert any(line.split()[:3] == [str(pusher.number), run.name, "finished"] for line in lines)
+    assert pusher.number in [each["id"] for each in json.loads(invoke("runs", "list", "--server", "--json"))]
+    assert "no such state" in invoke("runs", "list", "--server", "--state", "done", code=2)
+
+    assert f"runs/{run.name}" in invoke("runs", "get", str(pusher.number))
+    fetched = Run.open(tmp_path / "runs" / run.name)
+    assert fetched.state == "finished" and list(fetched.records()) == list(run.records())
+    assert fetched.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
+    assert fetched.dataset_file.read_bytes() == run.dataset_file.read_bytes()
+    assert "finished" in invoke("runs", "show", run.name)
+    assert "exists already; name another folder with --output" in invoke("runs", "get", str(pusher.number), code=2)
+    invoke("runs", "get", "9999999", code=2)

@@ -171,3 +171,20 @@ def test_every_point_is_there_once_though_the_server_is_killed(
             stored = client.get(f"/api/v1/runs/{row['id']}/records", params={"limit": 1000}).json()["items"]
             assert stored == here[:1000]
             assert loss(client, row["id"])["count"] == len(here) - 2
+
+
+@pytest.mark.parametrize(
+    ("jobs", "words"),
+    [(0, "no job runs or waits"), (2, "2 waiting: they start when the server and an agent run again")],
+)
+def test_stopping_says_what_becomes_of_the_jobs(jobs: int, words: str, tmp_path: Path) -> None:
+    live = Live(tmp_path / "service").start()
+    environment = {**os.environ, "CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
+    for _ in range(jobs):
+        command = [*CLEW, "submit", "tagger", "--dataset", "/data/jets"]
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
+    assert live.process is not None and live.process.stdout is not None
+    live.process.send_signal(signal.SIGINT)
+    assert words in live.process.stdout.read().replace("\n", " ")
+    assert live.process.wait(30) == 0
+    live.process.stdout.close()

@@ -68,4 +68,4 @@ def whole_way(one: User, other: User, events: Path, base: str, models: str) -> N
     other.succeeds("model", "get", model["location"], "--output", "model")
     for name in ("checkpoints/best.safetensors", "config.yaml", "dataset.json", "report.html"):
         assert (other.folder / "model" / name).read_bytes() == (one.folder / "runs" / "first" / name).read_bytes(), name
-    assert "track" in other.succeeds("evaluate", "model", "--data", f"{base}dataset")
+    assert "track" in other.succeeds("evaluate", "model", "--dataset", f"{base}dataset")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from clew.client.connection import Connection
+from clew.errors import RunError
 from clew.runs import Run
 from clew.runs.push import Pusher
 
@@ -74,6 +77,49 @@ class Runs:
     def config(self, run: int) -> dict[str, Any]:
         """Return the settings of a run, as `clew.settings` takes them."""
         return dict(self._connection.call("GET", f"/runs/{run}")["config"])
+
+    def download(self, run: int, folder: Path | str) -> Run:
+        """Write the folder of a run: settings, records, weights, plots and report. States to resume from are not sent.
+
+        Args:
+            run: The run.
+            folder: The folder to write. It is complete, or it does not appear at all.
+
+        Raises:
+            RunError: The folder exists.
+            ServerError: The server does not answer, or there is no such run.
+        """
+        path = Path(folder)
+        if path.exists():
+            raise RunError(f"{path} exists already; name another folder with --output")
+        details = self._connection.call("GET", f"/runs/{run}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".get-", dir=path.parent) as temporary:
+            target = Path(temporary) / path.name
+            made = Run.create(target, config=details["config"], environment=details["environment"])
+            self._download_records(run, made)
+            self._download_artefacts(run, made)
+            made.path.rename(path)
+        return Run.open(path)
+
+    def _download_records(self, run: int, folder: Run) -> None:
+        for stream in self._connection.call("GET", f"/runs/{run}/records/streams")["next"]:
+            after: int | None = -1
+            with (folder.records_folder / f"{stream}.jsonl").open("w") as file:
+                while after is not None:
+                    parameters = {"stream": stream, "after": after}
+                    part = self._connection.call("GET", f"/runs/{run}/records", params=parameters)
+                    file.writelines(f"{json.dumps(record)}\n" for record in part["items"])
+                    after = part["next"]
+
+    def _download_artefacts(self, run: int, folder: Run) -> None:
+        for artefact in self._connection.pages(f"/runs/{run}/artefacts"):
+            name = artefact["name"]
+            file = folder.path / name
+            if folder.path.resolve() not in file.resolve().parents:
+                raise RunError(f"run {run} has a file outside of its folder: {name}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._connection.download(f"/runs/{run}/artefacts/{quote(name)}", file, params={"save": True})
 
     def metrics(self, run: int) -> Any:
         """Return the metrics of a run, each with its count and its last, smallest and largest value."""

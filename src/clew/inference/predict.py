@@ -173,7 +173,7 @@ def _task_of_file(file: Any, request: _Request) -> Make:
     facts, run = exported_model.read_facts(path), exported_model.meeting_run(path)
     is_raw = bool(request.input) or request.events is not None
     if request.data is None and not is_raw:
-        raise ConfigError(f"{file}: give the events to predict: a dataset (--data), or raw events (--input)")
+        raise ConfigError(f"{file}: give the events to predict: a dataset (--dataset), or raw events (--input)")
     recipe = exported_model.recipe_from_facts(facts) if request.recipe is None else resolve(request.recipe)
     events = None
     if is_raw:

@@ -29,8 +29,11 @@ _FILES = {
     "checkpoints/*.safetensors": "checkpoint",
     "trace/*.trace": "file",
     "artefacts/*": "file",
+    "dataset.json": "file",
+    "code/**/*": "file",
 }
-"""Files that a server gets in addition to records: plots, report and weights, but no checkpoints for resuming."""
+"""Files that a server stores when a run has ended: with them `clew runs get` restores the folder. States to
+resume from are not among them."""
 
 
 @dataclass

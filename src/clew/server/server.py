@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import sqlalchemy as sa
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from clew.client.job import ACTIVE_STATES
 from clew.errors import ConfigError
 from clew.server.app import create_app
 from clew.server.config import ServiceConfig
+from clew.server.database.tables import jobs
 from clew.server.jobs.local_agent import start_local_agent
 from clew.server.middleware import REQUEST_COMPLETE
 from clew.server.monitoring.log_format import logging_config
@@ -42,6 +45,13 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self.open_jobs: dict[str, int] = {}
+        """Number of jobs that run and that wait when the server stops."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Count the jobs, then answer open requests and close everything."""
+        self.open_jobs = count_open_jobs(self._service)
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGTERM and SIGINT."""
@@ -57,7 +67,7 @@ def serve(
     ready: Callable[[Service, str, str | None], None],
     log: str,
     agent: bool = False,
-) -> None:
+) -> dict[str, int]:
     """Serve until SIGTERM or SIGINT. Open requests are answered, and waiting work is written.
 
     Args:
@@ -67,6 +77,9 @@ def serve(
             the administrator.
         log: Level of the log.
         agent: Also start an agent.
+
+    Returns:
+        The number of jobs that run (`running`) and that wait (`waiting`) when the server stops.
 
     Raises:
         ConfigError: the address is in use or belongs to another machine; or other machines could reach the server, and
@@ -90,7 +103,17 @@ def serve(
         gc.freeze()  # loaded modules stay: searching them for garbage would delay requests
         if agent:
             start_local_agent(service, address, user)
-        Server(settings, service).run(sockets=[bound])
+        server = Server(settings, service)
+        server.run(sockets=[bound])
+        return server.open_jobs
+
+
+def count_open_jobs(service: Service) -> dict[str, int]:
+    """Return the number of jobs that run and that wait, by `running` and `waiting`."""
+    states = {"running": ACTIVE_STATES, "waiting": ("waiting",)}
+    with service.database.read() as connection:
+        query = sa.select(sa.func.count()).select_from(jobs)
+        return {name: connection.scalar(query.where(jobs.c.state.in_(each))) or 0 for name, each in states.items()}
 
 
 @contextmanager

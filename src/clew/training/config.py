@@ -42,8 +42,11 @@ class OptimizerConfig(Section):
     """An optimiser of torch, selected by name."""
 
     name: Literal[tuple(OPTIMIZERS)] = "adam"  # type: ignore[valid-type]
+    """The optimiser."""
     lr: Positive = 1e-3
+    """Learning rate."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Strength of the penalty on large weights."""
     parameters: dict[str, Any] = {}
     """Further arguments of the optimiser, with the names that torch uses: `{momentum: 0.9, nesterov: true}`."""
     lr_batch: Count | None = None
@@ -64,7 +67,9 @@ class ScheduleConfig(Section):
     floor: Share = 0.01
     """Final rate of linear and cosine, as a fraction of the configured rate."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Factor of step and plateau."""
     epochs: Count = 10
+    """Number of epochs (step) or validations (plateau) before the rate is multiplied."""
 
 
 class LoadingConfig(Section):
@@ -93,6 +98,7 @@ class BestConfig(Section):
     """Which validated weights are saved as `best`."""
 
     metric: str = "loss"
+    """A metric of the validation."""
     direction: Direction | None = None
     """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
 
@@ -112,13 +118,16 @@ class EarlyStopping(Section):
     patience: Count = 5
     """Number of validations without an improvement of more than `min_delta`."""
     min_delta: Annotated[float, Field(ge=0)] = 0.0
+    """Smallest change that counts as an improvement."""
 
 
 class Target(Section):
     """End the training when a metric reaches a value."""
 
     metric: str
+    """A metric of the validation."""
     value: float
+    """The value to reach."""
     direction: Direction | None = None
     """`minimize` or `maximize`. Default: that of the metric, if its name tells it, otherwise maximize."""
 
@@ -173,7 +182,9 @@ class TrainConfig(Section):
     """The settings of a training."""
 
     dataset: str = "dataset"
+    """Folder of the dataset, or its URL in a store."""
     epochs: Count = 10
+    """Number of passes over the training data."""
     steps: Count | None = None
     """End after this number of steps, if all epochs have not finished before."""
     minutes: Positive | None = None
@@ -224,11 +235,14 @@ class TrainConfig(Section):
     slower."""
     loading: LoadingConfig = LoadingConfig()
     seed: int = 0
+    """Seed of the initial weights and of the order of the samples."""
     order: int | None = None
     """Seed of the order of the samples. Default: `seed`. Trainings with the same value use the same batches."""
     best: BestConfig = BestConfig()
     early_stopping: EarlyStopping | None = None
+    """End when a metric no longer improves. null: train all epochs."""
     target: Target | None = None
+    """End when a metric reaches a value. null: no such value."""
     threads: Count | None = None
     """CPU threads per worker. Default: the available cores, divided among the workers of this machine."""
     validation: Literal["shared", "background", "thread"] = "shared"
@@ -244,6 +258,7 @@ class TrainConfig(Section):
     """Minutes between two checkpoints from which the run can be resumed. One is also written at the end of every epoch,
     and when the run is stopped."""
     keep_checkpoints: Count = 2
+    """Number of checkpoints to resume from that are kept."""
     time_limit_minutes: Positive | None = None
     """Stop after this many minutes, so that the run can be resumed. The end of a Slurm job is taken into account
     without this setting."""

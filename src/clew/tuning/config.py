@@ -140,7 +140,9 @@ class SamplerConfig(Section):
     """The algorithm that proposes the values of trials."""
 
     name: Literal["tpe", "cmaes", "gp", "nsga2", "random", "grid", "qmc"] = "tpe"
+    """The algorithm."""
     seed: int | None = None
+    """Seed of the proposals. null: another one in every study."""
     startup: Count | None = None
     """Random trials before it uses the results of earlier ones (tpe, cmaes, gp)."""
     population: Count | None = None
@@ -166,8 +168,11 @@ class FoldsConfig(Section):
     """Cross-validation: each trial is trained on several splits of train and val; the objective is the mean."""
 
     count: Annotated[int, Field(ge=2)]
+    """Number of folds."""
     by: Literal["event", "file"] = "event"
+    """What stays together in one fold."""
     seed: int = 0
+    """Seed of the folds."""
 
 
 class TuneConfig(Section):
@@ -180,9 +185,11 @@ class TuneConfig(Section):
     direction: Direction | None = None
     """`minimize` or `maximize`. Default: that of the metric, if its name tells it."""
     trials: Count = 20
+    """Number of trials in total."""
     sampler: SamplerConfig = SamplerConfig()
     pruner: PrunerConfig = PrunerConfig()
     folds: FoldsConfig | None = None
+    """Cross-validation. null: one training per trial."""
     storage: str = "journal"
     """journal: a file in the study's folder; sqlite: a database in it; or a URL such as postgresql://user@host/name."""
     parallel: Count | None = None

@@ -52,19 +52,26 @@ def generate(
 
 @app.command()
 def inspect(
-    path: Annotated[str, typer.Argument(help="Folder of the dataset, or its URL in a store.")],
+    path: Annotated[str, typer.Argument(help="Folder or URL of a dataset, or any file that a reader accepts.")],
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots instead.")] = None,
+    reader: Annotated[str | None, typer.Option(help="Name of the reader of a file (default: by its name).")] = None,
 ) -> None:
-    """Show a dataset: splits, columns with units and statistics, histograms, input files.
+    """Show a dataset or a file: columns with units, types, lengths, ranges and histograms.
 
     \b
     Examples:
+      clew data inspect events.root
+      clew data inspect events.root:Events --html events.html
+      clew data inspect hits.csv --reader text
       clew data inspect dataset
       clew data inspect dataset --html dataset.html
     """
     from clew.data.dataset import Dataset
     from clew.data.dataset import inspect as dataset_facts
 
+    if reader is not None or _is_file(path):
+        _inspect_file(path, html, reader)
+        return
     dataset = Dataset(path)
     if html is not None:
         console.print(bold(dataset_facts.write_page(dataset, html)))
@@ -81,6 +88,34 @@ def inspect(
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
     names = [f"{item.name} ({item.split})" if item.split else item.name for item in manifest.inputs[:4]]
     console.print(f"from {escape(', '.join(names))}{more}")
+
+
+def _is_file(path: str) -> bool:
+    """Whether this is a file of events, not a dataset."""
+    from clew import readers, storage
+    from clew.errors import DataError
+
+    if not storage.is_url(path):
+        return storage.local_path(storage.split_inside(path)[0]).is_file()
+    try:
+        readers.kind_of(path)
+    except DataError:
+        return False
+    return True
+
+
+def _inspect_file(path: str, html: Path | None, reader: str | None) -> None:
+    from clew.data.dataset import inspect as dataset_facts
+    from clew.data.dataset.inspect_file import FILE_HEADER, read_content, write_file_page
+
+    content = read_content(path, reader)
+    if html is not None:
+        console.print(bold(write_file_page(content, html)))
+        return
+    console.print(f"{bold(path)}  {content.title()}")
+    sparklines = {histogram.name: dataset_facts.sparkline(histogram) for histogram in content.histograms()}
+    rows = [(*row, sparklines.get(row[0], "")) for row in content.rows()]
+    console.print(table((*FILE_HEADER, "distribution"), rows, right=(4, 5, 6)))
 
 
 @app.command()

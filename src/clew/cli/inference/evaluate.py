@@ -26,7 +26,7 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork:
 
     run = options["run"]
     if not site.values["after"]:
-        Run.open(run)
+        run = str(Run.open(run).path)
     task = command_task(command_words(("evaluate",), options))
     return SiteWork("evaluate", Path(run), task, workers=site.workers(options["workers"]))
 
@@ -35,7 +35,8 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork:
 def evaluate(
     run: Annotated[str, typer.Argument(help="Folder of the run, or the URL of a run or model in a store.")],
     data: Annotated[
-        str | None, typer.Option(help="A dataset: a folder or a URL in a store (default: the one it was trained on).")
+        str | None,
+        typer.Option("--dataset", help="A dataset: a folder or a URL in a store (default: the one it was trained on)."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
@@ -55,7 +56,7 @@ def evaluate(
     Examples:
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
-      clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate runs/tracking-001 --dataset other_dataset --split val --workers 4
       clew evaluate runs/top_tagger-001 --current-code
       clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001

@@ -24,7 +24,7 @@ def export(
         float, typer.Option(min=0, help="Largest difference from the original, over max(1, |original|).")
     ] = 1e-4,
     data: Annotated[
-        str | None, typer.Option(help="A dataset for the comparison (default: the one it was trained on).")
+        str | None, typer.Option("--dataset", help="A dataset for the comparison (default: the one it was trained on).")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
@@ -68,7 +68,7 @@ def export(
 
 
 def _show(exported: Export) -> None:
-    """Print what the file holds and how far it is from the original."""
+    """Print what the file holds, and how it differs from the original."""
     facts = exported.facts
     inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
     console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)

@@ -22,9 +22,11 @@ class PredictOptions:
     run: Annotated[str, typer.Argument(help="Folder of the run, or a file that `clew export` wrote.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .h5, .parquet or .root.")]
     events: Annotated[
-        list[str] | None, typer.Argument(help="A dataset, or files of raw events; as --data and --input.")
+        list[str] | None, typer.Argument(help="A dataset, or files of raw events; as --dataset and --input.")
     ] = None
-    data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None
+    data: Annotated[str | None, typer.Option("--dataset", help="A dataset (default: the one it was trained on).")] = (
+        None
+    )
     split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None
     columns: Annotated[
@@ -57,7 +59,7 @@ class PredictOptions:
         if not self.events:
             return {"data": self.data, "input": self.input or ()}
         if self.data is not None or self.input:
-            raise ConfigError("events are named more than once: after the model, by --data, or by --input")
+            raise ConfigError("events are named more than once: after the model, by --dataset, or by --input")
         if len(self.events) == 1 and (Path(self.events[0]) / "manifest.json").is_file():
             return {"data": self.events[0]}
         return {"input": self.events}

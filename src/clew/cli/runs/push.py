@@ -10,6 +10,7 @@ from clew.client.connection import Connection
 from clew.client.credentials import credentials
 from clew.errors import ConfigError, RunError
 from clew.runs import Run, list_runs
+from clew.runs.folder import find_run_path
 from clew.runs.push import Pusher
 
 
@@ -38,6 +39,7 @@ def push(places: Sequence[Path], *, group: str | None, tags: tuple[str, ...], fi
 
 
 def _runs(place: Path) -> list[Run]:
+    place = find_run_path(place)
     if (place / "config.yaml").is_file():
         return [Run.open(place)]
     runs = list_runs(place)

@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Runs: list, show, report, push.", no_args_is_help=True)
-_RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")]
+app = typer.Typer(help="Runs: list, show, report; of a server: get, push.", no_args_is_help=True)
+_RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder or name of the run.")]
 
 
 @app.command("list")
@@ -26,6 +26,9 @@ def list_(
     ] = "name",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
+    server: Annotated[
+        bool, typer.Option("--server", help="List the runs on the server of `clew login` instead.")
+    ] = False,
 ) -> None:
     """List the runs in a folder, one line per run. Columns that do not fit the terminal are dropped.
 
@@ -35,7 +38,13 @@ def list_(
       clew runs list demo/runs --state failed --sort time
       clew runs list --sort loss --reverse
       clew runs list --json
+      clew runs list --server --state running
     """
+    if server:
+        from clew.cli.runs.server_runs import list_server_runs
+
+        list_server_runs(states=state or (), as_json=json)
+        return
     from clew.cli.runs import listing
     from clew.runs import list_runs
     from clew.runs.folder import incomplete_runs
@@ -105,6 +114,25 @@ def report(run: _RunFolder) -> None:
     from clew.runs.report import write_report
 
     console.print(bold(write_report(Run.open(run))))
+
+
+@app.command()
+def get(
+    number: Annotated[
+        int, typer.Argument(metavar="N", help="Number of the run, as `clew runs list --server` prints it.")
+    ],
+    output: Annotated[Path | None, typer.Option(help="Folder of the run (default: its name under runs/).")] = None,
+) -> None:
+    """Download a run from the server of `clew login`: settings, records, weights, plots and report.
+
+    \b
+    Examples:
+      clew runs get 17
+      clew runs get 17 --output runs/from-cluster
+    """
+    from clew.cli.runs.server_runs import get_server_run
+
+    get_server_run(number, output)
 
 
 @app.command()

@@ -49,7 +49,8 @@ def serve(
       clew serve --store s3://experiment/clew
       clew serve --host 0.0.0.0 --secure --database postgresql://clew@db/clew
 
-    The first start creates an administrator and prints the token. Ctrl-C stops the server; no data is lost.
+    The first start creates an administrator and prints the token. Ctrl-C stops the server; no data is
+    lost, running jobs continue and report later, and waiting jobs wait for the next start.
     """
     start = import_server_name("clew.server.server", "serve")
     options = {"folder": folder, "database": database, "store": store, "host": host, "port": port}
@@ -58,7 +59,7 @@ def serve(
         raise ConfigError(f"--log {log}: choose from debug, info, warning, error")
     import getpass
 
-    start(settings, user=getpass.getuser(), ready=_ready, log=log, agent=agent)
+    _stopped(start(settings, user=getpass.getuser(), ready=_ready, log=log, agent=agent))
 
 
 def _ready(service: Service, address: str, token: str | None) -> None:
@@ -66,6 +67,18 @@ def _ready(service: Service, address: str, token: str | None) -> None:
         console.print(f"You are the administrator. Your token, shown this once: {bold(token)}")
         console.print(f"[dim]to record your trainings here:[/] {program()} login {address}")
     console.print(f"clew serves {bold(service.config.folder)} at {bold(address)}   [dim]Ctrl-C stops it[/]")
+
+
+def _stopped(jobs: dict[str, int]) -> None:
+    """Print what becomes of the jobs."""
+    running, waiting = jobs.get("running", 0), jobs.get("waiting", 0)
+    lines = ["The server has stopped; no job runs or waits." if not running + waiting else "The server has stopped."]
+    if running:
+        lines.append(f"{running} running: they continue, and report when the server and its agent are started again.")
+    if waiting:
+        lines.append(f"{waiting} waiting: they start when the server and an agent run again.")
+    for line in lines:
+        console.print(line)
 
 
 def import_server_name(module: str, name: str) -> Any:

@@ -25,7 +25,7 @@ def create(
     scope: Annotated[
         list[str] | None, typer.Option(help="read, write, submit (with write and read), agent, admin. Repeatable.")
     ] = None,
-    days: Annotated[str, typer.Option(metavar="TIME|never", help="Lifetime: 12h, 90d, never.")] = "90d",
+    expires: Annotated[str, typer.Option(metavar="TIME|never", help="Lifetime: 12h, 90d, never.")] = "90d",
     user: Annotated[str | None, typer.Option(help="Create it for another user (administrators only).")] = None,
     folder: Folder = None,
     database: DatabaseUrl = None,
@@ -35,7 +35,7 @@ def create(
     \b
     Examples:
       clew token create laptop
-      clew token create monitoring --scope read --days 365d
+      clew token create monitoring --scope read --expires 365d
       clew token create cluster --scope agent --user ada
       clew token create ada --user ada --scope admin --folder service
 
@@ -46,7 +46,7 @@ def create(
     wrong = [each for each in scopes if each not in _SCOPES]
     if wrong:
         raise ConfigError(f"--scope {wrong[0]}: choose from {', '.join(_SCOPES)}")
-    seconds = None if days == "never" else parse_seconds(days, "--days")
+    seconds = None if expires == "never" else parse_seconds(expires, "--expires")
     if folder is not None or database is not None:
         text = _on_database(service_config(None, folder=folder, database=database), name, scopes, seconds, user)
     else:

@@ -63,7 +63,7 @@ def columns(study: Study, trials: Sequence[TrialSummary]) -> list[Column]:
         Column("trial", [str(trial.number) for trial in trials], right=True),
         Column("state", [trial.state for trial in trials]),
         *objectives,
-        Column("step", [str(max(trial.reports, default="")) for trial in trials], rank=2, right=True),
+        Column("epoch", [str(max(trial.reports, default="")) for trial in trials], rank=2, right=True),
         *settings,
         Column("time", [_time(trial.seconds) for trial in trials], rank=1, right=True),
         Column("reason", [" ".join(trial.reason.split())[:60] for trial in trials], rank=90),

@@ -234,18 +234,18 @@ def ask(
 def report(
     study: _Study,
     trial: _Trial,
-    step: Annotated[int, typer.Option(help="Epochs (or folds) done, counted from 1.")],
+    epoch: Annotated[int, typer.Option(help="Epochs (or folds) done, counted from 1.")],
     value: Annotated[float, typer.Option(help="The objective now.")],
     lease: _Lease = None,
 ) -> None:
-    """Report the objective after a step. Prints `prune` or `continue`.
+    """Report the objective after an epoch. Prints `prune` or `continue`.
 
     \b
     Example:
-      clew tune report studies/tracking-001 7 --step 3 --value 0.52
+      clew tune report studies/tracking-001 7 --epoch 3 --value 0.52
     """
     opened = _open_leased(study, trial, lease)
-    typer.echo("prune" if opened.report(trial, step, value) else "continue")
+    typer.echo("prune" if opened.report(trial, epoch, value) else "continue")
 
 
 @app.command()

@@ -46,13 +46,14 @@ def histograms(dataset: Dataset) -> list[Histogram]:
     for name, column in table.items():
         values = (column.values if isinstance(column, Ragged) else column).ravel()
         if values.dtype.kind in "biuf" and values.size:
-            result.append(_histogram(name, table.units.get(name, ""), values))
+            result.append(column_histogram(name, table.units.get(name, ""), values))
     for name in dict.fromkeys(dataset.manifest.item_sets.values()):
-        result.append(_histogram(f"items per event of {name}", "", dataset.lengths(split, name)))
+        result.append(column_histogram(f"items per event of {name}", "", dataset.lengths(split, name)))
     return result
 
 
-def _histogram(name: str, unit: str, values: NDArray[np.generic]) -> Histogram:
+def column_histogram(name: str, unit: str, values: NDArray[np.generic]) -> Histogram:
+    """Return the histogram of the values of a column."""
     numbers = values.astype(np.float64)
     low, high = np.quantile(numbers, [0.001, 0.999])
     if values.dtype.kind in "biu":

@@ -85,9 +85,14 @@ class StageCache:
         """
         path = self.path(stage, key)
         try:
-            with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
+            # in memory first: HDF5 crashes when it cannot write the rest of a file to a full disk
+            with h5py.File(path, "w", driver="core", backing_store=False) as file:
                 hdf5.write(table, file)
                 file.attrs["facts"] = json.dumps(facts or {}, sort_keys=True)
+                file.flush()
+                image = file.id.get_file_image()
+            with atomic_path(path) as temporary:
+                temporary.write_bytes(image)
         except (OSError, RuntimeError) as error:
             reason = disk_reason(error) or str(error)
             raise DataError(f"cannot write to the cache {self.folder}: {reason} (`clew cache prune`)") from error

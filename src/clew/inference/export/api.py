@@ -80,7 +80,6 @@ def export(
         output: The file. Default: the name of the run with the ending of the format.
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
-        replace: Whether an existing file may be replaced.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
         weights, recipe, current_code: See `clew.evaluate`.
 

@@ -69,7 +69,7 @@ def _evaluate(order: JobOrder, root: AgentFolder) -> Task:
     if trained is None:
         raise RunError(f"the run of job {order.target_key} is not on this agent")
     run = str(root.job(trained.key).output(trained.name))
-    return command_task(["evaluate", run, *_option("--data", _dataset(order)), *order.arguments])
+    return command_task(["evaluate", run, *_option("--dataset", _dataset(order)), *order.arguments])
 
 
 def _bench(order: JobOrder, root: AgentFolder) -> Task:
