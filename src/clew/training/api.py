@@ -201,6 +201,7 @@ def resume(
         RunError: The run is still running, has finished, or has no state to continue from.
 
     Example:
+        >>> from clew.training.api import resume
         >>> resume("runs/sum")
         Traceback (most recent call last):
             ...
