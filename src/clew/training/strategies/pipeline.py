@@ -44,8 +44,7 @@ class Pipeline(ProcessGroupStrategy):
     tensors, and return its result: this call is what is divided.
     """
 
-    splits_data = same_gradient = False
-    runs_backward = True
+    splits_data = same_gradient = differentiates_loss = False
 
     def __init__(self, *, microbatches: int, **place: Any) -> None:
         super().__init__(**place)
