@@ -3,7 +3,8 @@
 import socket
 import threading
 
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpServer
+from clew.training.asynchronous.messaging.join_token import JoinToken
+from clew.training.asynchronous.messaging.tcp import TcpServer
 
 SIZE, BLOCK = 4 * 1_244_060, 10
 
@@ -25,7 +26,7 @@ def raw(listening: socket.socket) -> None:
 
 def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
-    token = JoinToken.new(encrypted=False)
+    token = JoinToken.new()
     server = TcpServer(token=token)
     print(listening.getsockname()[1], server.address, token, flush=True)
     threading.Thread(target=raw, args=(listening,), daemon=True).start()

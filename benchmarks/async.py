@@ -27,7 +27,8 @@ from torch.nn.functional import cross_entropy
 import clew
 from clew import Run
 from clew.training.asynchronous.master_weights import MasterWeights
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient
+from clew.training.asynchronous.messaging.join_token import JoinToken
+from clew.training.asynchronous.messaging.tcp import TcpClient
 from clew.training.asynchronous.messaging.transport import as_bytes
 from clew.training.config import TrainConfig
 

@@ -89,4 +89,6 @@ def credentials(server: str | None = None, token: str | None = None) -> tuple[st
         secret = saved.token
     if not address or not secret:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
+    if secret.startswith("clewjoin_"):
+        raise ConfigError("this is the token of a training, not of a server; see `clew login`")
     return address, secret

@@ -20,7 +20,8 @@ import clew
 from clew import Dataset, Run
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient
+from clew.training.asynchronous.messaging.join_token import JoinToken
+from clew.training.asynchronous.messaging.tcp import TcpClient
 from clew.version import __version__
 from tests.training import RECIPES, recipe
 
@@ -133,20 +134,24 @@ def test_a_worker_reconnects_to_a_killed_and_resumed_master(site: Site) -> None:
     assert "looking for the master" in site.output(worker)
 
 
-def test_a_wrong_token_gets_one_line_and_exit_code_2(site: Site) -> None:
+@pytest.mark.parametrize("text", ["guess", "clew_guess", "that of another run"])
+def test_a_wrong_token_gets_one_line_and_exit_code_2(text: str, site: Site) -> None:
     site.master()
     wait_for(site.run.address_file.exists)
     address = site.run.address_file.read_text()
-    done = subprocess.run(
-        [*CLEW, "worker", address, "--token", "guess"], env=ENVIRONMENT, text=True, capture_output=True, timeout=60
-    )
+    token = text if "guess" in text else str(JoinToken.new())
+    command = [*CLEW, "worker", address, "--token", token, "--patience", "3s"]
+    done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["clew: the master refused this worker: the token is wrong"]
+    (line,) = done.stderr.strip().splitlines()
+    reason = {"guess": "this is no token of a training", "clew_guess": "this is a token of a server"}
+    assert line.startswith(f"clew: {reason.get(text, f'no master at {address} answered in 3 s')}"), line
+    assert "guess" in text or "does not accept this token" in done.stdout
     assert oct(site.run.token_file.stat().st_mode)[-3:] == "600"
 
 
 def test_a_worker_without_a_master_gives_up(site: Site) -> None:
-    done = site.start("worker", "127.0.0.1:9", "--token", "guess", "--patience", "1s")
+    done = site.start("worker", "127.0.0.1:9", "--token", str(JoinToken.new()), "--patience", "1s")
     assert done.wait(60) == 2
     assert "no master at 127.0.0.1:9 answered in 1 s" in site.output(done)
 

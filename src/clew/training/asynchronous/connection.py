@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 from clew.errors import ConfigError
 from clew.jobs.rank_info import RankInfo
 from clew.training.asynchronous.layout import COORDINATOR, Roles
 from clew.training.asynchronous.messaging import MessageTransport
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient
+from clew.training.asynchronous.messaging.join_token import load_or_make_token, read_token
+from clew.training.asynchronous.messaging.tcp import TcpClient, TcpServer, TcpServerAndClient
 from clew.training.config import TrainConfig
 
 
-def connect_rank(config: TrainConfig, rank_info: RankInfo, roles: Roles, store: Any) -> MessageTransport:
+def connect_rank(
+    config: TrainConfig, rank_info: RankInfo, roles: Roles, store: Any, token_file: Path, max_bytes: int
+) -> MessageTransport:
     """Connect this rank to the others.
 
     Args:
         config: The settings; `asynchronous.comm` chooses MPI or TCP.
         rank_info: The rank of this process.
         roles: Which rank has which role.
-        store: Where masters publish their addresses and tokens (TCP).
+        store: Where masters publish their addresses (TCP).
+        token_file: Where the coordinator writes the keys of all ranks (TCP): other users may read the store.
+        max_bytes: The largest message.
 
     Raises:
         ConfigError: MPI is required and does not connect all ranks.
@@ -34,18 +40,22 @@ def connect_rank(config: TrainConfig, rank_info: RankInfo, roles: Roles, store: 
     host = "127.0.0.1" if one_host else socket.gethostname()
     masters = [*roles.masters, *roles.group_masters]
     server: TcpServer | None = None
+    if rank_info.rank == COORDINATOR:
+        load_or_make_token(token_file)
+        store.set("token", "written")
+    store.wait(["token"])
+    token = read_token(token_file)
     if rank_info.rank in masters:
-        token = JoinToken.new(encrypted=not one_host)
-        server = TcpServer(f"{host}:0", token=token, number=rank_info.rank)
-        store.set(f"master-{rank_info.rank}", f"{server.address} {token}")
+        server = TcpServer(f"{host}:0", token=token, number=rank_info.rank, max_bytes=max_bytes)
+        store.set(f"master-{rank_info.rank}", server.address)
         if rank_info.rank == COORDINATOR:
             return server
     client = TcpClient(number=rank_info.rank)
     for master in masters if server is None else [COORDINATOR]:
-        address, text = store.get(f"master-{master}").decode().split()
-        client.connect(master, address, JoinToken.parse(text))
+        address = store.get(f"master-{master}").decode()
+        client.connect(master, address, token)
         if master == COORDINATOR and server is None:
-            client.start_heartbeat(address, JoinToken.parse(text))
+            client.start_heartbeat(address, token)
     return client if server is None else TcpServerAndClient(server, client)
 
 

@@ -19,11 +19,14 @@ from clew.runs import Run
 from clew.storage import is_url
 from clew.training.asynchronous.flat_model import FlatModel
 from clew.training.asynchronous.layout import COORDINATOR, Roles
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, is_local
+from clew.training.asynchronous.messaging.frames import message_limit
+from clew.training.asynchronous.messaging.join_token import JoinToken, load_or_make_token
+from clew.training.asynchronous.messaging.tcp import TcpClient, TcpServer
 from clew.training.asynchronous.rank_entry import AsynchronousTraining, make_coordinator, run_worker
 from clew.training.asynchronous.worker import introduce
 from clew.training.config import TrainConfig
 from clew.training.device import select_device
+from clew.training.validation import build_model
 
 PATIENCE = 600.0
 """Seconds for which a worker tries to reach its master."""
@@ -34,28 +37,16 @@ _EXIT_TIMEOUT = 5.0
 """Seconds after the end of the training in which local workers must exit."""
 
 
-def load_or_make_token(run: Run, *, encrypted: bool) -> JoinToken:
-    """Return the token of a run. It stays the same when the run is resumed. Only the owner can read its file."""
-    if run.token_file.exists():
-        public, _, private_key = run.token_file.read_text().partition("\n")
-        token = JoinToken.parse(public)
-        return JoinToken(token.secret, token.public_key, private_key.strip())
-    token = JoinToken.new(encrypted=encrypted)
-    descriptor = os.open(run.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{token}\n{token.private_key}\n")
-    return token
-
-
 def listen(training: AsynchronousTraining) -> str:
     """Coordinate the workers that join; return why the training ended before its last epoch, or ''."""
     run, config = training.run, training.config
     address = str(config.asynchronous.listen)
     if address.endswith(":0") and run.address_file.exists():  # workers look for a resumed master at its old address
         address = run.address_file.read_text()
-    token = load_or_make_token(run, encrypted=not is_local(address.rpartition(":")[0]))
+    token = load_or_make_token(run.token_file)
+    limit = message_limit(FlatModel(build_model(training.recipe)).length)
     document = {"document": {**run.config().data, "train": to_data(config)}}
-    with contextlib.closing(TcpServer(address, token=token)) as server:
+    with contextlib.closing(TcpServer(address, token=token, max_bytes=limit)) as server:
         write_text(run.address_file, server.address)
         command = f"clew worker {server.address} --token-file {run.token_file}"
         training.writer.write("note", message=f"workers join with: {command}")
@@ -117,7 +108,7 @@ def join(
     while True:
         with contextlib.closing(TcpClient()) as client:
             client.connect(COORDINATOR, address, token)
-            welcome = _introduce_repeatedly(client, patience)
+            welcome = _introduce_repeatedly(client, address, token, patience, report)
             if welcome is None:
                 raise RunError(f"no master at {address} answered in {patience:g} s; is the training still running?")
             client.number = int(welcome["number"])
@@ -137,11 +128,18 @@ def join(
                 report(f"{error}; looking for the master")
 
 
-def _introduce_repeatedly(client: TcpClient, patience: float) -> dict[str, Any] | None:
+def _introduce_repeatedly(
+    client: TcpClient, address: str, token: JoinToken, patience: float, report: Callable[[str], None]
+) -> dict[str, Any] | None:
     """Send hellos until the master answers. A hello is lost if the master is killed before it reads it."""
-    deadline = time.monotonic() + patience
+    deadline, refused = time.monotonic() + patience, False
     while time.monotonic() < deadline:
         welcome = introduce(client, timeout=min(_HELLO_INTERVAL, patience))
         if welcome is not None:
             return welcome
+        if client.is_refused(COORDINATOR):
+            if not refused:
+                report(f"the process at {address} does not accept this token, or is another one; trying again")
+            refused = True
+            client.connect(COORDINATOR, address, token)
     return None

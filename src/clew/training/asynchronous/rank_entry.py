@@ -24,6 +24,7 @@ from clew.training.asynchronous.group_master import GroupMaster
 from clew.training.asynchronous.layout import COORDINATOR, ClusterLayout, Roles, WeightSlice, split_weights
 from clew.training.asynchronous.messaging import MessageTransport
 from clew.training.asynchronous.messaging.direct import DirectTransport
+from clew.training.asynchronous.messaging.frames import message_limit
 from clew.training.asynchronous.shard_master import ShardMaster
 from clew.training.asynchronous.worker import Worker, introduce
 from clew.training.config import TrainConfig
@@ -100,7 +101,9 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
     roles = Roles(config, rank_info.ranks)
     if config.asynchronous.masters == 0:
         return _run_in_one_process(training)
-    with contextlib.closing(connect_rank(config, rank_info, roles, store)) as transport:
+    limit = message_limit(FlatModel(build_model(recipe)).length)
+    connection = connect_rank(config, rank_info, roles, store, training.run.token_file, limit)
+    with contextlib.closing(connection) as transport:
         if rank_info.rank == COORDINATOR:
             coordinator = make_coordinator(training, transport, roles)
             with contextlib.closing(coordinator):

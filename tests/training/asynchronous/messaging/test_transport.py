@@ -12,20 +12,23 @@ from pathlib import Path
 
 import pytest
 import torch
-import zmq
 
 from clew.errors import ConfigError, LostPeerError
 from clew.training.asynchronous.messaging import Message, MessageTransport
-from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient, is_local
-from clew.training.asynchronous.messaging.transport import pack_header
+from clew.training.asynchronous.messaging.join_token import JoinToken
+from clew.training.asynchronous.messaging.tcp import TcpClient, TcpServer, TcpServerAndClient
 from tests.training.asynchronous.messaging.in_process import in_process_transports
 
 pytestmark = pytest.mark.timeout(60)
 
 
 def tcp_pair(*, encrypted: bool = False) -> tuple[MessageTransport, MessageTransport]:
-    token = JoinToken.new(encrypted=encrypted)
+    token = JoinToken.new()
     server, client = TcpServer(token=token), TcpClient()
+    path = token.local_socket(int(server.address.rpartition(":")[2]))
+    assert path is not None
+    if encrypted:  # as from another host: there is no local socket
+        path.unlink()
     client.connect(0, server.address, JoinToken.parse(str(token)))
     client.send(0, "hello")
     assert server.receive(5) is not None
@@ -35,7 +38,7 @@ def tcp_pair(*, encrypted: bool = False) -> tuple[MessageTransport, MessageTrans
 
 def server_and_client_pair() -> tuple[MessageTransport, MessageTransport]:
     """A master that is reached, and one that reaches it and listens itself."""
-    token = JoinToken.new(encrypted=False)
+    token = JoinToken.new()
     server, client = TcpServer(token=token), TcpClient(number=1)
     client.connect(0, server.address, token)
     joint = TcpServerAndClient(TcpServer(token=token, number=1), client)
@@ -61,7 +64,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MessageTransport, Mes
 
 
 def receive(transport: MessageTransport) -> Message:
-    message = transport.receive(5)
+    message = transport.receive(30)
     assert message is not None
     return message
 
@@ -138,54 +141,15 @@ def test_mpi_fulfils_the_contract() -> None:
     assert done.stdout.count("contract fulfilled") == 2
 
 
-def test_a_wrong_token_is_refused() -> None:
-    server, client = TcpServer(token=JoinToken.new(encrypted=False)), TcpClient()
-    client.connect(0, server.address, JoinToken("guess"))
-    client.send(0, "hello")
-    assert server.receive(0.5) is None
-    message = receive(client)
-    assert (message.kind, message.fields["reason"]) == ("refused", "the token is wrong")
-    client.send(0, "push", {}, torch.ones(3))
-    assert server.receive(0.5) is None
-    with pytest.raises(LostPeerError, match="does not know"):
-        client.receive(5)
-    server.close()
-    client.close()
-
-
-def test_a_client_with_a_wrong_key_is_ignored() -> None:
-    server, client = TcpServer(token=JoinToken.new(encrypted=True)), TcpClient()
-    client.connect(0, server.address, JoinToken("guess", JoinToken.new(encrypted=True).public_key))
-    client.send(0, "hello")
-    assert server.receive(0.5) is None
-    server.close()
-    client.close()
-
-
-def test_a_message_cut_in_the_middle_is_refused() -> None:
-    token = JoinToken.new(encrypted=False)
-    server = TcpServer(token=token)
-    dealer: zmq.Socket[bytes]
-    with zmq.Context.instance().socket(zmq.DEALER) as dealer:
-        dealer.setsockopt(zmq.LINGER, 0)
-        dealer.connect(f"tcp://{server.address}")
-        dealer.send_multipart([pack_header("hello", {"token": token.secret}, None)])
-        assert receive(server).kind == "hello"
-        dealer.send_multipart([pack_header("push", {}, torch.ones(5)), b"1234567"])
-        dealer.send_multipart([b"\x00rubbish"])
-        assert server.receive(0.5) is None
-        assert "cut" in server.refusals[0] and len(server.refusals) == 2
-    server.close()
-
-
 @pytest.mark.parametrize("sender", ["server", "client"])
 def test_messages_of_a_process_that_exits_after_close_arrive(sender: str, tmp_path: Path) -> None:
     """The last message of a coordinator ends the other masters: one that is lost leaves them waiting for ever."""
-    token, count = JoinToken("secret"), 20
+    token, count = JoinToken.new(), 20
     (tmp_path / "send.py").write_text(
         "import os, sys, torch\n"
-        "from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer\n"
-        "token = JoinToken('secret')\n"
+        "from clew.training.asynchronous.messaging.join_token import JoinToken\n"
+        "from clew.training.asynchronous.messaging.tcp import TcpClient, TcpServer\n"
+        f"token = JoinToken{(token.public_key, token.worker_key, token.private_key)!r}\n"
         "if sys.argv[1] == 'server':\n"
         "    transport, peer = TcpServer(token=token), 1\n"
         "    print(transport.address, flush=True)\n"
@@ -217,14 +181,14 @@ def test_messages_of_a_process_that_exits_after_close_arrive(sender: str, tmp_pa
 
 
 def test_a_port_in_use_is_refused() -> None:
-    server = TcpServer(token=JoinToken.new(encrypted=False))
+    server = TcpServer(token=JoinToken.new())
     with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+ .*choose another"):
-        TcpServer(server.address, token=JoinToken.new(encrypted=False))
+        TcpServer(server.address, token=JoinToken.new())
     server.close()
 
 
 def test_a_restarted_server_is_noticed() -> None:
-    token = JoinToken.new(encrypted=False)
+    token = JoinToken.new()
     first = TcpServer(token=token)
     client = TcpClient(number=3)
     client.connect(0, first.address, token)
@@ -255,7 +219,7 @@ def serve(server: TcpServer, seconds: float) -> None:
 
 
 def test_heartbeats_arrive_without_other_messages() -> None:
-    token = JoinToken.new(encrypted=False)
+    token = JoinToken.new()
     server, client = TcpServer(token=token), TcpClient(number=4)
     client.connect(0, server.address, token)
     client.send(0, "hello")
@@ -267,8 +231,3 @@ def test_heartbeats_arrive_without_other_messages() -> None:
     assert client.silence < 1.5
     client.close()
     server.close()
-
-
-@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)])
-def test_only_this_machine_reaches_the_loopback(host: str, local: bool) -> None:
-    assert is_local(host) is local

@@ -1,8 +1,9 @@
 """A transport over TCP, with ZeroMQ: masters listen, workers connect and disconnect.
 
-A client must know the token to connect. If the address can be reached from other machines, the key in the token also
-encrypts all messages (CURVE). A thread of each client sends a heartbeat once per second and gets an answer. So each
-side notices when the other is gone, and a worker also notices when its master was restarted.
+Both sides prove that they have the keys of the token before anything else is exchanged, and all messages are encrypted
+(CURVE). Processes of the same user on one host use a Unix socket that only this user can reach, without encryption. A
+thread of each client sends a heartbeat once per second and gets an answer. So each side notices when the other is gone,
+and a worker also notices when its master was restarted.
 """
 
 from __future__ import annotations
@@ -10,25 +11,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import ipaddress
-import secrets
 import socket
 import threading
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
 
-import torch
 import zmq
 from torch import Tensor
 
 from clew.errors import ConfigError, LostPeerError
+from clew.training.asynchronous.messaging.frames import MAX_BYTES, parse_frames, requested_number, send_frames
+from clew.training.asynchronous.messaging.join_token import JoinToken, is_listening
 from clew.training.asynchronous.messaging.transport import (
     Fields,
     Message,
     MessageTransport,
-    as_bytes,
     pack_header,
     unpack_header,
 )
@@ -40,69 +38,46 @@ HEARTBEAT_TIMEOUT = 5.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Constants of glibc's malloc.h."""
 _LINGER_MS = 2000
-
-
-@dataclass(frozen=True)
-class JoinToken:
-    """What a worker must know to join: a secret and, if messages are encrypted, the master's public key."""
-
-    secret: str
-    public_key: str = ""
-    private_key: str = ""
-    """The master's private key. It is never sent, and `str` does not contain it."""
-
-    @classmethod
-    def new(cls, *, encrypted: bool) -> JoinToken:
-        """Make a token with a new secret and, if `encrypted`, a new pair of keys."""
-        public, private = zmq.curve_keypair() if encrypted else (b"", b"")
-        return cls(secrets.token_hex(16), public.hex(), private.hex())
-
-    @classmethod
-    def parse(cls, text: str) -> JoinToken:
-        """Return the token that `str` wrote, without the private key."""
-        secret, _, public_key = text.strip().partition("-")
-        return cls(secret, public_key)
-
-    def __str__(self) -> str:
-        return f"{self.secret}-{self.public_key}" if self.public_key else self.secret
-
-
-def is_local(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return all(ipaddress.ip_address(info[4][0]).is_loopback for info in socket.getaddrinfo(host, None))
-    except OSError:
-        return False
+_HANDSHAKE_FAILED = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+_MAX_REFUSALS = 100
 
 
 class TcpServer(MessageTransport):
     """Listens for clients. Clients are numbered in the order in which they connect, or choose their number."""
 
     def __init__(
-        self, address: str = "127.0.0.1:0", *, token: JoinToken, number: int = 0, first_client: int = 1
+        self,
+        address: str = "127.0.0.1:0",
+        *,
+        token: JoinToken,
+        number: int = 0,
+        first_client: int = 1,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         """Listen on an address.
 
         Args:
             address: `host:port`; port 0 chooses a free one, see `address`.
-            token: What clients must know.
+            token: The keys, with the private key of the masters.
             number: The number of this process.
             first_client: The number of the first client that does not choose one.
+            max_bytes: The largest part of a message; a client that sends more is disconnected. See `message_limit`.
 
         Raises:
             ConfigError: The address cannot be listened on.
         """
         super().__init__()
-        self.number, self._token, self._next_client = number, token, first_client
+        self.number, self._next_client = number, first_client
         self.session = uuid.uuid4().hex
         keep_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self.router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.router.setsockopt(zmq.LINGER, _LINGER_MS)
-        if token.private_key:
-            self.router.setsockopt(zmq.CURVE_SERVER, 1)
-            self.router.setsockopt(zmq.CURVE_SECRETKEY, bytes.fromhex(token.private_key))
+        self.router.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+        self._authenticator = token.secure_server(self.router)
         host, _, port = address.rpartition(":")
         try:
             self.router.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
@@ -110,16 +85,24 @@ class TcpServer(MessageTransport):
             self.close()
             raise ConfigError(f"cannot listen on {address} ({error}); choose another host:port") from error
         self.address = f"{host}:{self.router.get_string(zmq.LAST_ENDPOINT).rpartition(':')[2]}"
+        self._bind_local(token)
         self._numbers: dict[bytes, int] = {}
         self._identities: dict[int, bytes] = {}
-        self.refusals: list[str] = []
-        """Why clients or messages were refused."""
+        self.refusals: deque[str] = deque(maxlen=_MAX_REFUSALS)
+        """Why the last messages were refused."""
+
+    def _bind_local(self, token: JoinToken) -> None:
+        """Listen for processes of this user on this host, without encryption. The system lets no other user in."""
+        path = token.local_socket(int(self.address.rpartition(":")[2]))
+        if path is not None:
+            self.router.setsockopt(zmq.CURVE_SERVER, 0)  # addresses that are bound already keep their keys
+            self.router.bind(f"ipc://{path}")
 
     def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
         if peer not in self._identities:
             raise LostPeerError(f"there is no peer {peer}")
         try:
-            _send_frames(self.router, [self._identities[peer]], pack_header(kind, fields, tensor), tensor, stable)
+            send_frames(self.router, [self._identities[peer]], pack_header(kind, fields, tensor), tensor, stable)
         except zmq.ZMQError as error:
             raise LostPeerError(f"peer {peer} cannot be reached ({error})") from error
 
@@ -141,24 +124,23 @@ class TcpServer(MessageTransport):
 
     def close(self) -> None:
         self.router.close()
+        self._authenticator.stop()
         self._context.term()  # waits until queued messages are sent: a process that exits at once would lose them
 
     def _filter(self, frames: list[zmq.Frame]) -> Message | None:
         """Return a message for the caller; None for heartbeats, unknown clients and invalid messages."""
         identity = frames[0].bytes
         try:
-            kind, fields, tensor = _parse_frames(frames[1:])
+            kind, fields, tensor = parse_frames(frames[1:])
+            requested = requested_number(fields) if kind in ("hello", "heartbeat") else None
         except ValueError as error:
             self._refuse(identity, f"invalid message ({error})")
             return None
         if kind == "heartbeat":
-            self._answer_heartbeat(identity, int(fields["number"]))
+            self._answer_heartbeat(identity, requested)
             return None
         if kind == "hello":
-            if not secrets.compare_digest(str(fields.pop("token", "")), self._token.secret):
-                self._refuse(identity, "the token is wrong")
-                return None
-            self._admit(identity, fields.get("number"))
+            self._admit(identity, requested)
         number = self._numbers.get(identity)
         if number is None:
             self._reply(identity, "unknown", {})
@@ -172,8 +154,8 @@ class TcpServer(MessageTransport):
             number, self._next_client = self._next_client, self._next_client + 1
         self._numbers[identity], self._identities[number] = number, identity
 
-    def _answer_heartbeat(self, identity: bytes, number: int) -> None:
-        if number in self._identities:
+    def _answer_heartbeat(self, identity: bytes, number: int | None) -> None:
+        if number is not None and number in self._identities:
             self.last_heartbeat[number] = time.monotonic()
         self._reply(identity, "heartbeat", {"session": self.session})
 
@@ -203,23 +185,41 @@ class TcpClient(MessageTransport):
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
         self._numbers: dict[zmq.Socket[bytes], int] = {}
-        self._secrets: dict[int, str] = {}
+        self._monitors: dict[int, zmq.Socket[bytes]] = {}
         self._poller = zmq.Poller()
         self._ready: list[zmq.Socket[bytes]] = []
         self._heartbeat: _Heartbeat | None = None
         self._patience = float("inf")
 
     def connect(self, peer: int, address: str, token: JoinToken) -> None:
-        """Connect to a server, which need not be running yet.
+        """Connect to a server, which need not be running yet. An earlier connection to it is closed.
 
         Args:
             peer: The number of the server.
             address: Its `host:port`.
             token: Its token.
         """
+        self._close_dealer(peer)
         dealer = _open_dealer(self._context, address, token)
-        self.sockets[peer], self._numbers[dealer], self._secrets[peer] = dealer, peer, token.secret
+        self._monitors[peer] = dealer.get_monitor_socket(_HANDSHAKE_FAILED)
+        self.sockets[peer], self._numbers[dealer] = dealer, peer
         self._poller.register(dealer, zmq.POLLIN)
+
+    def is_refused(self, peer: int) -> bool:
+        """Return whether the process at the server's address does not have its key, or refused that of this client.
+
+        ZeroMQ does not try again after that; `connect` does.
+        """
+        return bool(self._monitors[peer].poll(0))
+
+    def _close_dealer(self, peer: int) -> None:
+        dealer = self.sockets.pop(peer, None)
+        if dealer is not None:
+            self._poller.unregister(dealer)
+            del self._numbers[dealer]
+            dealer.disable_monitor()
+            self._monitors.pop(peer).close()
+            dealer.close(0)
 
     def start_heartbeat(self, address: str, token: JoinToken, *, patience: float = 120.0) -> None:
         """Send heartbeats to this server. `receive` raises after `patience` seconds without an answer to them."""
@@ -234,8 +234,8 @@ class TcpClient(MessageTransport):
         if peer not in self.sockets:
             raise LostPeerError(f"there is no peer {peer}")
         if kind == "hello":
-            fields = {**fields, "token": self._secrets[peer], "number": self.number if self.number >= 0 else None}
-        _send_frames(self.sockets[peer], [], pack_header(kind, fields, tensor), tensor, stable)
+            fields = {**fields, "number": self.number if self.number >= 0 else None}
+        send_frames(self.sockets[peer], [], pack_header(kind, fields, tensor), tensor, stable)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """Return the next message, or None after `timeout` seconds.
@@ -256,7 +256,7 @@ class TcpClient(MessageTransport):
             if not self._ready and deadline is not None and time.monotonic() >= deadline:
                 return None
         ready = self._ready.pop()
-        kind, fields, tensor = _parse_frames(ready.recv_multipart(copy=False))
+        kind, fields, tensor = parse_frames(ready.recv_multipart(copy=False))
         self._count(tensor, outgoing=False)
         if kind == "unknown":
             raise LostPeerError("the master does not know this worker any more")
@@ -265,7 +265,9 @@ class TcpClient(MessageTransport):
     def close(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.close()
-        for dealer in self.sockets.values():
+        for peer, dealer in self.sockets.items():
+            dealer.disable_monitor()
+            self._monitors[peer].close()
             dealer.close()
         self._context.term()  # waits until queued messages are sent
 
@@ -349,41 +351,15 @@ def _open_dealer(context: zmq.Context[zmq.Socket[bytes]], address: str, token: J
     dealer.setsockopt(zmq.LINGER, _LINGER_MS)
     dealer.setsockopt(zmq.RECONNECT_IVL, 100)
     dealer.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    if token.public_key:
-        public, private = zmq.curve_keypair()
-        dealer.setsockopt(zmq.CURVE_SERVERKEY, bytes.fromhex(token.public_key))
-        dealer.setsockopt(zmq.CURVE_PUBLICKEY, public)
-        dealer.setsockopt(zmq.CURVE_SECRETKEY, private)
     host, _, port = address.rpartition(":")
     try:
-        dealer.connect(f"tcp://{socket.gethostbyname(host)}:{int(port)}")
+        path = token.local_socket(int(port))
+        if path is not None and is_listening(path):
+            dealer.connect(f"ipc://{path}")
+        else:
+            token.secure_client(dealer)
+            dealer.connect(f"tcp://{socket.gethostbyname(host)}:{int(port)}")
     except (zmq.ZMQError, OSError, ValueError) as error:
         dealer.close()
         raise ConfigError(f"cannot reach {address} ({error}); give the host:port that the master printed") from error
     return dealer
-
-
-def _send_frames(
-    to: zmq.Socket[bytes], identity: list[bytes], header: bytes, tensor: Tensor | None, stable: bool
-) -> None:
-    frames: list[Any] = [*identity, header]
-    if tensor is None:
-        to.send_multipart(frames)
-        return
-    to.send_multipart(frames, flags=zmq.SNDMORE)
-    to.send(as_bytes(tensor), 0, copy=not stable)
-
-
-def _parse_frames(frames: list[zmq.Frame]) -> tuple[str, dict[str, Any], Tensor | None]:
-    """Return kind, fields and tensor of a message.
-
-    Raises:
-        ValueError: The frames are not a message.
-    """
-    kind, fields, shape, _ = unpack_header(frames[0].bytes)
-    if shape is None:
-        return kind, fields, None
-    dtype, count = shape
-    if len(frames) < 2 or len(frames[1].buffer) != count * dtype.itemsize:
-        raise ValueError("a tensor was cut")
-    return kind, fields, torch.frombuffer(frames[1].buffer, dtype=dtype)

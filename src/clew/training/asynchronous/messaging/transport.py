@@ -126,10 +126,14 @@ def unpack_header(header: bytes | bytearray) -> Header:
     Raises:
         ValueError: The bytes are not a header.
     """
-    kind, fields, shape, extra = json.loads(header)
+    try:
+        kind, fields, shape, extra = json.loads(header)
+        parsed = None if shape is None else parse_shape(shape)
+    except (TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
+        raise ValueError(f"not a header ({type(error).__name__})") from None
     if not isinstance(kind, str) or not isinstance(fields, dict):
         raise ValueError("not a header")
-    return Header(kind, fields, None if shape is None else parse_shape(shape), extra)
+    return Header(kind, fields, parsed, extra)
 
 
 def describe_shape(tensor: Tensor) -> tuple[str, int]:
@@ -138,8 +142,15 @@ def describe_shape(tensor: Tensor) -> tuple[str, int]:
 
 
 def parse_shape(description: Sequence[Any]) -> Shape:
-    """Return the shape that `describe_shape` described."""
-    return TYPES[description[0]], int(description[1])
+    """Return the shape that `describe_shape` described.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is something else.
+    """
+    name, length = description
+    if type(length) is not int or length < 0:
+        raise ValueError("not a length")
+    return TYPES[name], length
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
