@@ -55,7 +55,7 @@ def log_in(login: Credentials) -> Path:
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "w") as stream:
         json.dump({"server": login.server, "token": login.token}, stream)
     temporary.replace(path)

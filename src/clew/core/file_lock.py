@@ -34,7 +34,7 @@ def hold_lock(
     """Hold the lock of a file while the block runs.
 
     The file and its folder are created if they are missing. The content of the file is not changed, and the file stays:
-    if it were removed, two processes could hold the locks of two different files.
+    if it were removed, two processes could hold the locks of two different files. A symbolic link is not followed.
 
     Args:
         path: The file to lock.
@@ -59,7 +59,7 @@ def hold_lock(
         held by another
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         try:
             _flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout)

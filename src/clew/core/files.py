@@ -31,7 +31,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         'complete'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")  # no other user can guess it
     try:
         yield temporary
         temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
@@ -41,9 +41,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    now = os.umask(0o022)
-    os.umask(now)
-    return now
+    """Return the mask for new files. To read it by setting it would change it for other threads for a moment."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("Umask:")[2].split(maxsplit=1)[0], 8)
+    except (OSError, IndexError, ValueError):  # not Linux
+        now = os.umask(0o022)
+        os.umask(now)
+        return now
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,13 +8,15 @@ folder that only this user can enter. A file is also refused if it is a symbolic
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
 import tempfile
 from pathlib import Path
+from typing import IO
 
-from clew.errors import RunError
+from clew.errors import DataError, RunError
 
 
 def private_folder() -> Path:
@@ -96,3 +98,28 @@ def read_private(path: Path) -> str:
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
             raise RunError(f"{path} cannot be trusted: it is not a file that you wrote and only you can change")
         return stream.read()
+
+
+def open_own_part(path: Path) -> IO[bytes]:
+    """Open the part of a file that this user is writing, to continue it; it is created if it is missing.
+
+    Its name is known before, so another user of a shared folder could put a link in its place.
+
+    Raises:
+        DataError: it is a link, or belongs to another user.
+    """
+    try:
+        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "r+b")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _foreign_part(path) from None
+        raise
+    facts = os.fstat(stream.fileno())
+    if facts.st_uid != os.getuid() or facts.st_nlink > 1:
+        stream.close()
+        raise _foreign_part(path)
+    return stream
+
+
+def _foreign_part(path: Path) -> DataError:
+    return DataError(f"{path} is a link, or belongs to another user; remove it, and try again")

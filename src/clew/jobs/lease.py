@@ -48,7 +48,7 @@ class Lease:
             return
         self._next = moment + _BEAT
         try:
-            os.utime(self.path)
+            os.utime(self.path, follow_symlinks=False)
             self.stop_reason = self.path.read_text() if self.path.stat().st_size else ""
         except FileNotFoundError:
             self.lost = True

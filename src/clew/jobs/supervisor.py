@@ -66,7 +66,7 @@ class ProcessSpec:
         """Write it into the job's folder, readable by its owner only: a token may be in it."""
         file = process_file(folder)
         hidden = file.with_name(f".{file.name}")
-        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             json.dump(dataclasses.asdict(self), stream)
         hidden.replace(file)

@@ -69,7 +69,7 @@ class RecordWriter:
         self._seq = _repair(path)
         self.listeners: list[Callable[[Record], None]] = []
         """Called with every record after it was written."""
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
 
     def write(self, kind: str, **facts: Any) -> None:
         """Append one record. NaN and infinity become null; secrets in `message` become ***.

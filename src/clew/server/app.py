@@ -18,7 +18,6 @@ from clew.server.middleware import RequestMiddleware
 from clew.server.service import Service
 from clew.server.storage.retention import RETENTION_SECONDS, apply_retention
 from clew.server.studies.open_studies import OpenStudies
-from clew.version import __version__
 
 _TOKEN_SECONDS = 60
 """Seconds between two writes of the times at which tokens were used."""
@@ -42,7 +41,7 @@ def create_app(service: Service) -> FastAPI:
 
     app = FastAPI(
         title="clew",
-        version=__version__,
+        version="1",  # of the API: who has no token need not know the version of clew
         summary="Runs, studies, jobs and artefacts of high-energy-physics machine learning",
         lifespan=lifespan,
         openapi_url="/api/v1/openapi.json",

@@ -66,6 +66,9 @@ class ServiceConfig(Section):
     retention: tuple[RetentionRule, ...] = ()
     secure: bool = False
     """The server is behind TLS: browsers send the session cookie over HTTPS only."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies, such as `127.0.0.1`. The address of a request is then the one that the proxy
+    wrote to `X-Forwarded-For`. Any other sender of this header is not believed."""
 
     @property
     def url(self) -> str:

@@ -1,19 +1,27 @@
-"""What happens around every request: a size limit, security headers, a line in the log, and counters."""
+"""What happens around every request: a size limit, security headers, a line in the log, and counters.
+
+A request is authenticated by its headers before its body is read: a body of an unknown sender is never parsed.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from clew.server.api.dependencies import authenticate, bearer_token
 from clew.server.config import ServiceConfig
 from clew.server.monitoring.prometheus import RequestMetrics
-from clew.server.problems import problem_response
+from clew.server.problems import RequestError, problem_response
 
 _LOG = logging.getLogger("clew.server.requests")
 SECURITY_HEADERS = {
@@ -29,6 +37,11 @@ SECURITY_HEADERS = {
 """Headers of every response, unless the route sets its own."""
 REQUEST_COMPLETE = "clew.request_complete"
 """Key in a request's scope: when its last byte was read, by `time.perf_counter`."""
+_OPEN_CHANGES = ("/login", "/api/v1/session")
+"""Changes that need no token before: they take one."""
+_SMALL_BODIES = re.compile(r"/api/v1/(tokens|users|groups|agents)(/.*)?(?<!/log)(?<!/poll)|/api/v1/jobs/\d+/.*|/logout")
+"""Paths whose bodies are a few values."""
+_SMALL_BYTES = 64_000
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -62,6 +75,9 @@ class RequestMiddleware:
             limit = self._size_limit(scope)
             if _content_length(scope) > limit:
                 response = problem_response(413, _too_large(limit), hint="send less at a time")
+            else:
+                response = await _rejection(scope)
+            if response is not None:
                 await response(scope, receive, send_with_headers)
             else:
                 await self._app(scope, _limited(receive, limit), send_with_headers)
@@ -69,8 +85,11 @@ class RequestMiddleware:
             self._log_request(scope, request_id, status, time.perf_counter() - started)
 
     def _size_limit(self, scope: Scope) -> int:
-        limits = self._config.limits
-        return limits.upload_bytes if scope["method"] == "PUT" and "/artefacts/" in scope["path"] else limits.body_bytes
+        limits, path = self._config.limits, scope["path"]
+        if scope["method"] == "PUT" and "/artefacts/" in path:
+            return limits.upload_bytes
+        small = path in _OPEN_CHANGES or _SMALL_BODIES.fullmatch(path)
+        return min(_SMALL_BYTES, limits.body_bytes) if small else limits.body_bytes
 
     def _add_headers(self, headers: MutableHeaders, request_id: str, seconds: float) -> None:
         for header, value in self._headers.items():
@@ -89,6 +108,21 @@ class RequestMiddleware:
             caller = scope.get("state", {}).get("caller")
             extra |= {"user": caller.name} if caller is not None else {}
             _LOG.log(level, "%s %s %s", scope["method"], scope["path"], status, extra=extra)
+
+
+async def _rejection(scope: Scope) -> Response | None:
+    """Return the answer to a change of the API whose headers have no valid token; None if it may go on."""
+    path = scope["path"]
+    if scope["method"] in ("GET", "HEAD", "OPTIONS") or path in _OPEN_CHANGES or not path.startswith("/api/"):
+        return None
+    request = Request(scope)
+    try:
+        await authenticate(request, bearer_token(request))
+    except RequestError as error:
+        return problem_response(error.status, str(error), hint=error.hint, retry_after=error.retry_after)
+    except SQLAlchemyError:
+        return None  # the route tries again, and reports it
+    return None
 
 
 def _content_length(scope: Scope) -> int:

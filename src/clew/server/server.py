@@ -97,7 +97,8 @@ def serve(
             access_log=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(config.trusted_proxies),
+            forwarded_allow_ips=list(config.trusted_proxies),
         )
         gc.collect()
         gc.freeze()  # loaded modules stay: searching them for garbage would delay requests

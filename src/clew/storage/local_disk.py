@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.files import sha256
+from clew.core.private_files import open_own_part
 from clew.storage.locations import local_path
 from clew.storage.store import LocalFile, StoredFile, StoreWriter
 from clew.storage.store_errors import ChecksumMismatchError
@@ -54,10 +55,10 @@ class _LocalWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._source = path, source
         self._partial = path.with_name(f".{path.name}.{source.sha256[:12]}.part")
-        self._partial.touch()
+        open_own_part(self._partial).close()
 
     def write(self, number: int, offset: int, data: bytes) -> int:
-        with self._partial.open("r+b") as stream:
+        with open_own_part(self._partial) as stream:
             stream.seek(offset)
             stream.write(data)
         return len(data)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from clew.core.file_lock import hold_lock
+from clew.core.private_files import open_own_part
 from clew.errors import DataError
 from clew.storage import store as stores
 from clew.storage.checksums import DownloadChecksums, check_download, file_checksums, local_file, needed_checksums
@@ -346,12 +347,13 @@ def _with_retries(call: Callable[[], _T], location: str, action: str = "read") -
 @contextlib.contextmanager
 def _open_exclusively(path: Path, location: str) -> Iterator[IO[bytes]]:
     """Open the partial file with a lock, so that no other process downloads to it."""
+    open_own_part(path).close()
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(hold_lock(path, timeout=0, required=False))
         except BlockingIOError:
             raise DataError(f"{mask_secrets(location)}: another process is downloading it to the same place") from None
-        yield stack.enter_context(path.open("r+b"))
+        yield stack.enter_context(open_own_part(path))
 
 
 def _reserve(stream: IO[bytes], size: int, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -17,6 +18,8 @@ Number = int | float
 Scalar = bool | int | float | str | None
 FORMS = ("uniform", "log", "choice")
 _ONE_OF = f"choose one of {', '.join(FORMS)}, as {{log: [1e-5, 1e-1]}} or {{choice: [64, 128]}}"
+MAX_GRID = 100_000
+"""Points of a grid. Optuna holds all of them in memory."""
 SAMPLERS = ("tpe", "cmaes", "gp", "nsga2", "random", "grid", "qmc")
 PRUNERS = ("none", "asha", "hyperband", "median", "wilcoxon")
 FACTS = ("parameters", "seconds", "cpu_seconds", "samples_per_second")
@@ -85,6 +88,13 @@ class Parameter(Section):
             if name not in values or values[name] not in allowed:
                 return False
         return True
+
+    @property
+    def grid_size(self) -> int:
+        """The number of values on a grid. They are not built: a range can have any number of them."""
+        if self.bounds is None:
+            return len(self.choice or ())
+        return int((self.bounds[1] - self.bounds[0]) / (self.step or 1) + 1e-9) + 1
 
     def labels(self) -> list[Scalar]:
         """Return the choices as Optuna stores them: values that are not scalars as JSON."""
@@ -238,6 +248,11 @@ class TuneConfig(Section):
                     raise ValueError(f"a grid needs choices, steps or integers; space.{key} has none of them")
                 if parameter.when:
                     raise ValueError(f"a grid takes no conditions: remove space.{key}.when")
+            points = math.prod(parameter.grid_size for parameter in self.space.values())
+            if points > MAX_GRID:
+                raise ValueError(
+                    f"the grid has {points:.3g} points; at most {MAX_GRID:,} are allowed, use larger steps"
+                )
         return self
 
     @property

@@ -28,7 +28,7 @@ def heartbeat(file: Path) -> Iterator[None]:
 
     def touch() -> None:
         with contextlib.suppress(OSError):
-            os.utime(file)
+            os.utime(file, follow_symlinks=False)
 
     try:
         with run_repeatedly(touch, every=_INTERVAL, name="heartbeat"):

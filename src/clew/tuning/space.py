@@ -129,8 +129,7 @@ def grid_values(space: Space) -> dict[str, list[Any]]:
             grid[key] = parameter.labels()
             continue
         step = parameter.step or 1
-        count = int((bounds[1] - bounds[0]) / step + 1e-9) + 1
-        points = [bounds[0] + index * step for index in range(count)]
+        points = [bounds[0] + index * step for index in range(parameter.grid_size)]
         grid[key] = [int(value) if parameter.integer else float(value) for value in points]
     return grid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -34,15 +35,25 @@ def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
 
 
 def _dataset(order: JobOrder) -> str | None:
-    """The dataset: a path as it is; a key as the first of its registered locations that this machine has."""
+    """The dataset: a path as it is; a key as the first of its registered locations that this machine has.
+
+    A folder is used only if its manifest has the key.
+    """
     if order.dataset is None:
         return None
-    present = [place for place in order.locations if (Path(place) / "manifest.json").is_file()]
+    present = [place for place in order.locations if _manifest_key(Path(place)) == order.dataset]
     if order.locations and not present:
         raise RunError(
             f"the dataset {order.dataset} is at {' and '.join(order.locations)}, and not on this agent's machine"
         )
     return (present or [order.dataset])[0]
+
+
+def _manifest_key(folder: Path) -> str | None:
+    try:
+        return str(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _option(name: str, value: str | None) -> list[str]:

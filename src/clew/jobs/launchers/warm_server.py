@@ -244,7 +244,7 @@ def _run_task(text: str) -> int:
 
 
 def _redirect_output(folder: Path) -> None:
-    log = os.open(log_file(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(log_file(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(old, new)

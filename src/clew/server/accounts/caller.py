@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.server.database.tables import groups, jobs
-from clew.server.problems import RequestError
+from clew.server.problems import RequestError, forbidden
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,19 @@ class Caller:
         owned = table.c.owner == self.user
         return owned | table.c.group.in_(sorted(self.groups)) if self.groups else owned
 
+    def check_job_kind(self, kind: str, connection: sa.Connection) -> None:
+        """Check that the token of a job is that of a job of this kind. Tokens of users pass.
+
+        Args:
+            kind: The kind of job, such as `prepare`.
+            connection: An open connection.
+
+        Raises:
+            RequestError: it is the token of another kind of job (403).
+        """
+        if self.job is not None and connection.scalar(sa.select(jobs.c.kind).where(jobs.c.id == self.job)) != kind:
+            raise forbidden("the token of a job gives access to its own run only", hint="use a token of your own")
+
     def group_id(self, name: str | None, connection: sa.Connection) -> int | None:
         """Return the id of a group that the caller is a member of.
 
@@ -59,9 +72,11 @@ class Caller:
         Raises:
             RequestError: the group does not exist, or the caller is not a member of it.
         """
+        of_job = connection.scalar(sa.select(jobs.c.group).where(jobs.c.id == self.job)) if self.job else None
         if name is None:
-            return connection.scalar(sa.select(jobs.c.group).where(jobs.c.id == self.job)) if self.job else None
+            return of_job
         number = connection.execute(sa.select(groups.c.id).where(groups.c.name == name)).scalar()
-        if number is None or not (self.admin or number in self.groups):
+        allowed = number == of_job if self.job is not None else self.admin or number in self.groups
+        if number is None or not allowed:
             raise RequestError(404, f"no such group: {name}", where="group", hint="name one you are in")
         return int(number)

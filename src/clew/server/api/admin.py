@@ -6,21 +6,22 @@ import time
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
 from clew.server.accounts.audit import record_action
+from clew.server.accounts.caller import Caller
 from clew.server.accounts.users import add_user, group_id, user_id
 from clew.server.api.dependencies import (
     PROBLEMS,
     Admin,
     After,
-    AnyCaller,
     Body,
     Limit,
     ResultPage,
     ServiceOf,
     Word,
+    caller_with_scope,
     paginate,
 )
 from clew.server.database.tables import audit, groups, members, users
@@ -130,7 +131,9 @@ async def change_user(service: ServiceOf, caller: Admin, name: PathName, body: U
 
 
 @router.get("/groups")
-def list_groups(service: ServiceOf, caller: AnyCaller) -> list[GroupInfo]:
+def list_groups(
+    service: ServiceOf, caller: Annotated[Caller, Depends(caller_with_scope("read", "agent"))]
+) -> list[GroupInfo]:
     """List the caller's groups; administrators see all groups."""
     with service.database.read() as connection:
         query = sa.select(groups).order_by(groups.c.name)

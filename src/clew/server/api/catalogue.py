@@ -114,6 +114,7 @@ async def make_dataset(service: ServiceOf, caller: RunWriter, body: NewDataset, 
     """Register a dataset. The same content at the same location is the same dataset (status 200)."""
 
     def work(transaction: Transaction) -> tuple[bool, Any]:
+        caller.check_job_kind("prepare", transaction.connection)
         same = datasets.c.owner == caller.user, datasets.c.key == body.key, datasets.c.location == body.location
         existing = transaction.scalar(sa.select(datasets.c.id).where(*same))
         if existing is None:
@@ -170,6 +171,7 @@ async def add_benchmark(service: ServiceOf, caller: RunWriter, body: NewBenchmar
     """Store a measurement. The same measurement is stored once."""
 
     def work(transaction: Transaction) -> Any:
+        caller.check_job_kind("bench", transaction.connection)
         values = body.model_dump(include={"name", "host", "document"})
         same = [benchmarks.c.owner == caller.user, *(benchmarks.c[name] == value for name, value in values.items())]
         number = transaction.scalar(sa.select(benchmarks.c.id).where(*same))

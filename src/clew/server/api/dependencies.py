@@ -14,13 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from clew.client.job import Data
 from clew.core.config import Section
 from clew.server.accounts.caller import Caller
-from clew.server.problems import Problem, forbidden, not_found
+from clew.server.problems import Problem, RequestError, forbidden, not_found
 from clew.server.service import Service
 
 SESSION_COOKIE = "clew_session"
 SESSION_HEADER = "X-Clew"
 """The header that a page sends with every change. A form of another site cannot send it."""
 MAX_ID = 2**63 - 1
+_MAX_WORDS = 10
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 405, 409, 413, 422, 429, 503)
 }
@@ -69,6 +70,12 @@ async def _caller(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)] = None
 ) -> Caller:
     return await authenticate(request, bearer.credentials if bearer else None)
+
+
+def bearer_token(request: Request) -> str | None:
+    """Return the token in the `Authorization` header."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
 
 
 async def authenticate(request: Request, bearer: str | None) -> Caller:
@@ -130,6 +137,18 @@ RunWriter = Annotated[Caller, Depends(caller_with_scope("write", "job"))]
 RunReader = Annotated[Caller, Depends(caller_with_scope("read", "job"))]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Items per page.")]
 After = Annotated[int | None, Query(ge=0, le=MAX_ID, description="The `next` of the page before.")]
+
+
+def search_words(text: str) -> list[str]:
+    """Return the words of a search.
+
+    Raises:
+        RequestError: there are too many; each is a condition of the query (422).
+    """
+    words = text.split(maxsplit=_MAX_WORDS)
+    if len(words) > _MAX_WORDS:
+        raise RequestError(422, f"a search has at most {_MAX_WORDS} words", where="search", hint="use fewer")
+    return words
 
 
 def paginate(

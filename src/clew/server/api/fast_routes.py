@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
-from clew.server.api.dependencies import authenticate, require_scope, service_of
+from clew.server.api.dependencies import authenticate, bearer_token, require_scope, service_of
 from clew.server.problems import RequestError, not_found
 
 M = TypeVar("M", bound=BaseModel)
@@ -37,9 +37,7 @@ def fast_route(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
     class FastRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             async def handle(request: Request) -> Response:
-                scheme, _, text = request.headers.get("Authorization", "").partition(" ")
-                bearer = text.strip() if scheme.lower() == "bearer" else None
-                caller = require_scope(await authenticate(request, bearer), *scopes)
+                caller = require_scope(await authenticate(request, bearer_token(request)), *scopes)
                 parameters = {name: _number(text) for name, text in request.path_params.items()}
                 body = _checked(model, await request.body())
                 result = await self.endpoint(service=service_of(request), caller=caller, body=body, **parameters)

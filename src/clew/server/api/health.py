@@ -8,7 +8,6 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from clew.server.api.dependencies import PROBLEMS, Reader, ServiceOf
-from clew.version import __version__
 
 router = APIRouter(tags=["health"], responses=PROBLEMS)
 
@@ -17,7 +16,6 @@ class Health(BaseModel):
     """The answer of `/healthz`."""
 
     status: str
-    version: str
 
 
 @router.get("/healthz")
@@ -25,7 +23,7 @@ def healthz(service: ServiceOf) -> Health:
     """Check that the database answers. No token is needed, and nothing else is returned."""
     with service.database.read() as connection:
         connection.execute(sa.select(1))
-    return Health(status="ok", version=__version__)
+    return Health(status="ok")
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -29,6 +29,7 @@ from clew.server.api.dependencies import (
     Text,
     Word,
     paginate,
+    search_words,
     visible_row,
 )
 from clew.server.api.fast_routes import fast_route
@@ -107,7 +108,7 @@ def list_runs(
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == name)))
     if recipe:
         query = query.where(runs.c.recipe == recipe)
-    for word in (search or "").split():
+    for word in search_words(search or ""):
         query = query.where(_matches(word))
     with service.database.read() as connection:
         page = paginate(connection, query, runs.c.id, dict, limit=limit, after=after)

@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 
 from clew.runs.folder import STATES
 from clew.server.accounts.caller import Caller
-from clew.server.api.dependencies import Number
+from clew.server.api.dependencies import Number, search_words
 from clew.server.api.runs import RunRow, run_rows, visible_runs
 from clew.server.dashboard import layout, run
 from clew.server.dashboard.run_cards import LOSS_METRICS, run_cards
@@ -79,7 +79,7 @@ def _selected(viewer: Caller, q: str, state: str, tag: str) -> sa.Select[Any]:
         query = query.where(runs.c.state == state)
     if tag:
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == tag)))
-    for word in q.split():
+    for word in search_words(q):
         query = query.where(_matches(word))
     return query
 

@@ -60,11 +60,12 @@ def _target_key(transaction: Transaction, job: int | None) -> str | None:
 
 
 def _dataset_locations(transaction: Transaction, row: sa.RowMapping) -> tuple[str, ...]:
-    """Return registered locations of the job's dataset: those of the job's owner and group."""
+    """Return the locations of the job's dataset that the job's owner registered.
+
+    Locations of other users are left out, also of members of the group: the folder that they name could hold
+    something else, and can be replaced at any time.
+    """
     if row["dataset"] is None:
         return ()
-    visible = datasets.c.owner == row["owner"]
-    if row["group"] is not None:
-        visible = visible | (datasets.c.group == row["group"])
-    query = sa.select(datasets.c.location).where(datasets.c.key == row["dataset"], visible)
+    query = sa.select(datasets.c.location).where(datasets.c.key == row["dataset"], datasets.c.owner == row["owner"])
     return tuple(transaction.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LOCATIONS)).scalars())

@@ -187,6 +187,7 @@ def _check_lease(study: Study, trial: int, lease: str | None) -> None:
 
 
 def _insert_study(transaction: Transaction, caller: Caller, new: NewStudy) -> int:
+    caller.check_job_kind("tune", transaction.connection)
     group, now = caller.group_id(new.group, transaction.connection), time.time()
     if new.external:
         same = sa.select(studies).where(studies.c.owner == caller.user, studies.c.name == new.name)
