@@ -15,10 +15,11 @@ test-sites: $(READY)  ## against real Slurm, S3, XRootD and Rucio, which are ins
 	tools/sites-install s3 xrootd rucio slurm
 	CLEW_TEST_SITES=1 $(BIN)/python -m pytest tests/sites
 
-check: $(READY)  ## style, types, layers
+check: $(READY)  ## style, types, layers, known holes of dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/audit.py
 	$(BIN)/python -m pytest tests/test_layers.py
 
 format: $(READY)
