@@ -1,7 +1,7 @@
 """Compare versions with known holes (tools/advisories.toml) with requirements.lock and the ranges of pyproject.toml.
 
-Nothing is downloaded: the list of advisories is part of the repository. Prints one line per finding; the exit code is 1 if
-there is one.
+Nothing is downloaded: the list of advisories is part of the repository. Prints one line per finding; the exit code is 1
+if there is one.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ def findings(root: Path = ROOT) -> Iterator[str]:
 
 if __name__ == "__main__":
     lines = list(findings(Path(sys.argv[1]) if sys.argv[1:] else ROOT))
-    print("\n".join(lines) or "no known holes in requirements.lock and pyproject.toml")
+    sys.stdout.write("\n".join([*lines, f"{len(lines)} known holes in requirements.lock and pyproject.toml", ""]))
     sys.exit(bool(lines))

@@ -66,6 +66,10 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+ROUTE_SCOPES: dict[Callable[..., Any], tuple[str, ...]] = {}
+"""The scopes that a dependency of routes asks for. `route_list` reads it."""
+
+
 async def _caller(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)] = None
 ) -> Caller:
@@ -111,6 +115,7 @@ def caller_with_scope(*scopes: str) -> Callable[..., Coroutine[Any, Any, Caller]
     async def checked_caller(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
         return require_scope(caller, *scopes)
 
+    ROUTE_SCOPES[checked_caller] = scopes
     return checked_caller
 
 
@@ -125,6 +130,7 @@ def require_scope(caller: Caller, *scopes: str) -> Caller:
     return caller
 
 
+ROUTE_SCOPES[_caller] = ()
 ServiceOf = Annotated[Service, Depends(service_of)]
 AnyCaller = Annotated[Caller, Depends(_caller)]
 Reader = Annotated[Caller, Depends(caller_with_scope("read"))]

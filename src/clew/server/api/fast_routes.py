@@ -35,6 +35,8 @@ def fast_route(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
     """
 
     class FastRoute(APIRoute):
+        required_scopes = scopes
+
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             async def handle(request: Request) -> Response:
                 caller = require_scope(await authenticate(request, bearer_token(request)), *scopes)
