@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from clew.client.datasets import DATASET_KEY
 from clew.client.job import MAX_CODE, MAX_FILES, Kind, Submission
 from clew.core.config import Document, with_values
 from clew.core.source_files import local_sources
@@ -15,8 +16,6 @@ from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
 from clew.storage import absolute_location, is_url, local_path
 
-_KEY = re.compile(r"[0-9a-f]{16,64}")
-"""The form of a dataset's content key."""
 MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
 """Options of `clew train --model` that take one value."""
 
@@ -30,6 +29,8 @@ class JobOptions(TypedDict, total=False):
     """The dataset: a folder, its full path on the agent's machine, or its key."""
     resources: Mapping[str, Any] | None
     """Fields of `Resources`. Default for `workers`: the number of processes of the job."""
+    store: str | None
+    """Where the outputs go: a URL of a store, or a folder of the agent's machine."""
     priority: int
     group: str | None
     requeue: int
@@ -56,7 +57,8 @@ def submission(
         settings: Changes of settings, such as `train.epochs=10`.
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
-        options: Fields of `JobOptions`: name, dataset, resources, priority, group, requeue, arguments.
+        options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
+            arguments.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -90,7 +92,8 @@ def _common_fields(options: JobOptions) -> dict[str, Any]:
     """The fields of `Submission` that do not depend on the kind."""
     resources = {name: value for name, value in (options.get("resources") or {}).items() if value is not None}
     same = {"priority": options.get("priority", 0), "requeue": options.get("requeue", 0)}
-    return {**same, "group": options.get("group"), "resources": resources}
+    store = None if options.get("store") is None else absolute_location(str(options.get("store")))
+    return {**same, "group": options.get("group"), "resources": resources, "store": store}
 
 
 def _validated(body: Mapping[str, Any]) -> Submission:
@@ -223,7 +226,7 @@ def _dataset(name: str) -> str:
     Raises:
         ConfigError: The folder does not exist and the path is not absolute, or the scheme of the URL is unknown.
     """
-    if _KEY.fullmatch(name) and not Path(name).exists():
+    if DATASET_KEY.fullmatch(name) and not Path(name).exists():
         return name
     location = absolute_location(name)
     if is_url(location) or Path(name).is_absolute() or local_path(name).exists():

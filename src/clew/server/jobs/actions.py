@@ -45,7 +45,8 @@ def submit(transaction: Transaction, caller: Caller, submission: Submission, *, 
     agent = None if target is None else _evaluated_job(transaction, caller, target).agent
     row = submission.model_dump(include=_SUBMITTED_COLUMNS, mode="json")
     row |= {"owner": caller.user, "group": group, "resources": submission.resources.model_dump()}
-    row |= {"facts": {"of": target, "retry_of": retry_of, "memory": None}, "handle": uid, "agent": agent}
+    row["facts"] = {"of": target, "retry_of": retry_of, "memory": None, "store": submission.store}
+    row |= {"handle": uid, "agent": agent}
     row |= {"state": "waiting", "attempt": 0, "attempts": submission.requeue + 1, "reason": ""}
     job = transaction.add(jobs, **row, created=now, updated=now)
     queue.add_job_event(transaction, job, "submitted", f"by {caller.name}", now=now)
@@ -115,6 +116,7 @@ def retry(transaction: Transaction, caller: Caller, job: int) -> int:
             "files": row.files or {},
             "target_job": row.facts["of"],
             "dataset": row.dataset,
+            "store": row.facts.get("store"),
             "requeue": row.attempts - 1,
             "group": group,
         }
