@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.submit_options import SubmitOptions
-from clew.cli.options import bold, console, overrides, parse_bytes, parse_seconds, program, takes_options
+from clew.cli.options import bold, console, overrides, program, takes_options
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -81,23 +81,13 @@ def _submission(options: SubmitOptions) -> Submission:
         name=options.output,
         dataset=options.dataset,
         store=options.store,
-        resources={**_in_units(options.resources()), **({"workers": options.workers} if script else {})},
+        resources={**options.resources(), **({"workers": options.workers} if script else {})},
         priority=options.priority,
         group=options.group,
         requeue=options.requeue,
         arguments=options.arguments or (),
         model=None if options.model is None else {"model": options.model, **options.file_options()},
     )
-
-
-def _in_units(resources: dict[str, Any]) -> dict[str, Any]:
-    """Resources with memory in bytes and times in seconds."""
-    memory, wall_time = resources["memory"], resources["wall_time"]
-    return {
-        **resources,
-        "memory": None if memory is None else int(parse_bytes(memory, "--memory")),
-        "wall_time": None if wall_time is None else parse_seconds(wall_time, "--wall-time"),
-    }
 
 
 def _submit_to_server(job: Submission, options: SubmitOptions) -> None:
