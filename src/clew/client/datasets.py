@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from clew import storage
 from clew.client.connection import Connection
-from clew.errors import DataError
+from clew.errors import DataError, ServerError
 
 DATASET_KEY = re.compile(r"[0-9a-f]{16,64}")
 """The form of a dataset's key."""
@@ -50,8 +50,16 @@ class Datasets:
 
         Args:
             key: The key of its content, as in its manifest.
+
+        Returns:
+            Folders and URLs; empty if no dataset with this key is registered.
         """
-        return list(self._connection.call("GET", f"/datasets/key/{quote(key)}")["locations"])
+        try:
+            return list(self._connection.call("GET", f"/datasets/key/{quote(key)}")["locations"])
+        except ServerError as error:
+            if error.status == 404:
+                return []
+            raise
 
     def register(self, folder: Path | str, *, name: str | None = None, group: str | None = None) -> DatasetInfo:
         """Register a dataset on the server; jobs may then name it by its key.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,12 @@ ClientFor = Callable[..., Client]
 
 
 @pytest.fixture
-def web(flat: Dataset) -> Iterator[str]:
-    """The address of a web server with the raw events."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=flat.path.parent))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def samples(flat: Dataset, tmp_path: Path) -> str:
+    """The URL of the raw events in an archive; `tests/sites` has those of S3 and Rucio."""
+    with zipfile.ZipFile(tmp_path / "events.zip", "w") as archive:
+        for file in flat.path.parent.glob("*.h5"):
+            archive.write(file, file.name)
+    return f"zip://*.h5::{tmp_path / 'events.zip'}"
 
 
 @pytest.fixture
@@ -42,12 +39,11 @@ def recipe_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Recipe
 
 
 def test_an_own_recipe_and_samples_by_name_become_a_stored_model(
-    client_for: ClientFor, start_agent: StartAgent, recipe_class: type[Recipe], web: str, tmp_path: Path
+    client_for: ClientFor, start_agent: StartAgent, recipe_class: type[Recipe], samples: str, tmp_path: Path
 ) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)
-    inputs = [f"{web}/events-{number}.h5" for number in range(3)]
-    made = ada.submit(recipe_class, {"prepare.input": inputs, "prepare.workers": 1}, kind="prepare", name="points")
+    made = ada.submit(recipe_class, {"prepare.input": [samples], "prepare.workers": 1}, kind="prepare", name="points")
     made.wait(seconds=200)
     (dataset,) = ada.datasets.list()
 

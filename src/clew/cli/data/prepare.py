@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from clew.data.prepare.api import Explanation
     from clew.settings import Settings as LoadedSettings
 
+_Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PLACE", help="Use the dataset if it is there: a folder or store of datasets, or `server`. Repeatable."
+    ),
+]
 _SPREADS = ("cores", "mpi", "array")
 
 
@@ -87,13 +93,7 @@ def prepare(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing dataset.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again.")] = False,
-    reuse: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Use the dataset if it is there: a folder or store of datasets, or `server`. Repeatable.",
-        ),
-    ] = None,
+    reuse: _Places = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print what is cached, and why not; then stop.")] = False,
     spread: Annotated[
         str | None,
@@ -116,9 +116,7 @@ def prepare(
       clew prepare tracking --input events --on mycluster --workers 20 --as array
       clew prepare tracking --input events --reuse s3://bucket/datasets --reuse server
     """
-    from clew.cli.runs.follow import preparing
     from clew.data.prepare import api
-    from clew.data.prepare.executors import mpi_rank
     from clew.settings import load_settings
 
     chosen = _prepare_settings(input=input, output=output, workers=workers, settings=settings, executor=executor)
@@ -126,8 +124,16 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    if reuse and not mpi_rank():
+    if reuse:
         _reuse(loaded, reuse)
+    _prepare(loaded, replace=replace, verify=verify)
+
+
+def _prepare(loaded: LoadedSettings, *, replace: bool, verify: bool) -> None:
+    from clew.cli.runs.follow import preparing
+    from clew.data.prepare import api
+    from clew.data.prepare.executors import mpi_rank
+
     with show_fetches(), preparing() as view, printed_warnings():
         try:
             dataset = api.prepare(
@@ -146,7 +152,10 @@ def _reuse(loaded: LoadedSettings, places: Sequence[str]) -> None:
     from clew import storage
     from clew.data.prepare import api
     from clew.data.prepare.reuse import REGISTERED, fetch_dataset, find_dataset
+    from clew.jobs.rank_info import current_rank
 
+    if current_rank().ranks > 1:
+        raise ConfigError("--reuse: not under mpiexec or srun with several ranks; leave it out")
     output = loaded.prepare.output
     if storage.is_url(output) or storage.local_path(output).exists():
         return

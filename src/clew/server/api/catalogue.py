@@ -154,6 +154,8 @@ def get_dataset_locations(
         else:
             query = sa.select(datasets.c.location).where(datasets.c.key == key, caller.visible(datasets))
             locations = tuple(connection.execute(query.order_by(datasets.c.id.desc()).limit(100)).scalars())
+    if not locations:
+        raise not_found("dataset", key)
     return DatasetLocations(locations=locations)
 
 
