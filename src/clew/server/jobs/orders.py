@@ -45,6 +45,7 @@ def make_order(transaction: Transaction, job: int) -> JobOrder:
         target_key=_target_key(transaction, target),
         dataset=row["dataset"],
         locations=_dataset_locations(transaction, row),
+        store=row["facts"].get("store"),
         resources=row["resources"],
         token=add_token(transaction, token)[1],
     )
@@ -67,5 +68,10 @@ def _dataset_locations(transaction: Transaction, row: sa.RowMapping) -> tuple[st
     """
     if row["dataset"] is None:
         return ()
-    query = sa.select(datasets.c.location).where(datasets.c.key == row["dataset"], datasets.c.owner == row["owner"])
-    return tuple(transaction.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LOCATIONS)).scalars())
+    return registered_locations(transaction.connection, row["dataset"], owner=row["owner"])
+
+
+def registered_locations(connection: sa.Connection, key: str, *, owner: int) -> tuple[str, ...]:
+    """Return where a user registered the dataset with a key, the newest first."""
+    query = sa.select(datasets.c.location).where(datasets.c.key == key, datasets.c.owner == owner)
+    return tuple(connection.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LOCATIONS)).scalars())
