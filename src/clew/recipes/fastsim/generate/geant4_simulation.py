@@ -26,7 +26,7 @@ PRODUCTION_CUT = 0.7
 """Particles with a shorter range are not produced, mm."""
 
 
-class Request:
+class SimulationRequest:
     """The particles to simulate, and the calorimeter."""
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class Request:
             self.layers, self.angles, self.pairs = file["bins"].tolist()
 
 
-def simulate(request: Request, folder: Path) -> Floats:
+def simulate(request: SimulationRequest, folder: Path) -> Floats:
     """Run Geant4 for all particles, with files in `folder`. It can be called once in a process."""
     g4 = _import_geant4(folder)
     library = CppLibrary(g4.__file__)
@@ -81,7 +81,7 @@ def _sensor(g4: Any) -> Any:
     return Sensor("silicon")
 
 
-def _detector(g4: Any, sensor: Any, request: Request) -> Any:
+def _detector(g4: Any, sensor: Any, request: SimulationRequest) -> Any:
     radius = request.rings[-1]
     pitch = TUNGSTEN + SILICON
 
@@ -124,7 +124,7 @@ def _physics(g4: Any, library: CppLibrary) -> Any:
     return Physics()
 
 
-def _actions(g4: Any, request: Request, readout: SiliconReadout, voxels: Floats) -> Any:
+def _actions(g4: Any, request: SimulationRequest, readout: SiliconReadout, voxels: Floats) -> Any:
     class Gun(g4.G4VUserPrimaryGeneratorAction):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -172,7 +172,7 @@ def _silent() -> Iterator[None]:
 
 def _main() -> None:
     folder = Path(sys.argv[1])
-    np.save(folder / "voxels.npy", simulate(Request(folder / "request.npz"), folder))
+    np.save(folder / "voxels.npy", simulate(SimulationRequest(folder / "request.npz"), folder))
     sys.stdout.flush()
     os._exit(0)  # Geant4 may crash when its objects are destroyed
 
