@@ -74,18 +74,18 @@ def _import_geant4(folder: Path) -> Any:
 
 
 def _sensor(g4: Any) -> Any:
-    class Sensor(g4.G4VSensitiveDetector):  # type: ignore[misc]
+    class _Sensor(g4.G4VSensitiveDetector):  # type: ignore[misc]
         def ProcessHits(self, step: Any, history: Any) -> bool:
             raise RuntimeError("the read-out is not attached")
 
-    return Sensor("silicon")
+    return _Sensor("silicon")
 
 
 def _detector(g4: Any, sensor: Any, request: SimulationRequest) -> Any:
     radius = request.rings[-1]
     pitch = TUNGSTEN + SILICON
 
-    class Detector(g4.G4VUserDetectorConstruction):  # type: ignore[misc]
+    class _Detector(g4.G4VUserDetectorConstruction):  # type: ignore[misc]
         def Construct(self) -> Any:
             material = g4.G4NistManager.Instance().FindOrBuildMaterial
             world = g4.G4LogicalVolume(g4.G4Box("world", 200.0, 200.0, 400.0), material("G4_Galactic"), "world")
@@ -106,11 +106,11 @@ def _detector(g4: Any, sensor: Any, request: SimulationRequest) -> Any:
             g4.G4SDManager.GetSDMpointer().AddNewDetector(sensor)
             self.SetSensitiveDetector("silicon", sensor)
 
-    return Detector()
+    return _Detector()
 
 
 def _physics(g4: Any, library: CppLibrary) -> Any:
-    class Physics(g4.G4VUserPhysicsList):  # type: ignore[misc]
+    class _Physics(g4.G4VUserPhysicsList):  # type: ignore[misc]
         def ConstructParticle(self) -> None:
             for particle in (g4.G4Gamma, g4.G4Electron, g4.G4Positron, g4.G4Proton):
                 particle.Definition()
@@ -121,11 +121,11 @@ def _physics(g4: Any, library: CppLibrary) -> Any:
         def SetCuts(self) -> None:
             self.SetCutsWithDefault()
 
-    return Physics()
+    return _Physics()
 
 
 def _actions(g4: Any, request: SimulationRequest, readout: SiliconReadout, voxels: Floats) -> Any:
-    class Gun(g4.G4VUserPrimaryGeneratorAction):  # type: ignore[misc]
+    class _Gun(g4.G4VUserPrimaryGeneratorAction):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.gun = g4.G4ParticleGun(1)
@@ -142,17 +142,17 @@ def _actions(g4: Any, request: SimulationRequest, readout: SiliconReadout, voxel
             self.gun.SetParticleEnergy(request.energy[number])
             self.gun.GeneratePrimaryVertex(event)
 
-    class EventEnd(g4.G4UserEventAction):  # type: ignore[misc]
+    class _EventEnd(g4.G4UserEventAction):  # type: ignore[misc]
         def EndOfEventAction(self, event: Any) -> None:
             voxels[event.GetEventID()] = readout.take()
 
-    class Actions(g4.G4VUserActionInitialization):  # type: ignore[misc]
+    class _Actions(g4.G4VUserActionInitialization):  # type: ignore[misc]
         def Build(self) -> None:
-            self.actions = Gun(), EventEnd()
+            self.actions = _Gun(), _EventEnd()
             for action in self.actions:
                 self.SetUserAction(action)
 
-    return Actions()
+    return _Actions()
 
 
 @contextlib.contextmanager
