@@ -99,10 +99,10 @@ def script_task(script: str | Path, arguments: Sequence[str] = (), *, workers: i
 
 def _settings_files(source: str, loaded: Settings) -> tuple[str, dict[str, str]]:
     """The name of settings on the grid and the files they need; a recipe of the image needs no file."""
-    if not Path(source).exists():
-        return source, {}
     data, files = portable_settings(loaded, "train")
-    name = f"{Path(source).stem}.yaml"
+    if not files and not Path(source).exists():
+        return source, {}
+    name = f"{Path(source.partition('.py:')[0]).stem}.yaml"
     return name, {name: to_yaml(data), **files}
 
 

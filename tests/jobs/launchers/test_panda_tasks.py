@@ -206,6 +206,26 @@ def test_tasks_from_python(panda: EmulatedPanda, tmp_path: Path) -> None:
     assert submitted.find_submitted(folder) == job
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--store", "s3://bucket/outputs"), "--store: a script's run returns with the task of grid"),
+        (("--priority", "3"), "--priority needs a server"),
+        (("--set", "train.epochs=2"), "--set and --dataset: a script takes its own arguments"),
+        (("--nodes", "2"), "--nodes: PanDA cannot honour it"),
+        (("--requeue", "2"), "--requeue: PanDA cannot honour it"),
+        (("--workers", "16"), "at most 8 cores, not 16"),
+    ],
+)
+def test_options_that_a_script_on_panda_cannot_honour_are_refused(
+    options: tuple[str, ...], message: str, panda: EmulatedPanda
+) -> None:
+    Path("hello.sh").write_text("echo hello\n")
+    refused = clew("submit", "--kind", "script", "hello.sh", *options, "--on", "grid")
+    assert refused.code == 2 and message in refused.err and refused.err.count("\n") == 1
+    assert not panda.tasks and not Path("jobs").exists()
+
+
 def test_a_study_is_submitted_and_recorded(panda: EmulatedPanda, flat: Dataset) -> None:
     settings = template(flat, tune={"trials": 7}, train={"epochs": 1}).data
     Path("my.yaml").write_text(to_yaml(settings))

@@ -100,6 +100,8 @@ def submit_script(site: str, options: SubmitOptions) -> None:
             raise ConfigError(f"--{name} needs a server, and {site} is used without one")
     if options.settings or options.dataset is not None:
         raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
+    if options.store is not None:
+        raise ConfigError(f"--store: a script's run returns with the task of {site}, as run.tgz; leave it out")
     follow = True if options.wait or options.follow else None
     more = {"after": None, "requeue": options.requeue or None, "follow": follow, "dry_run": options.dry_run}
     panda.submit_script(
