@@ -11,11 +11,13 @@ import pytest
 
 import clew
 from clew import Client
+from clew.client.job import Submission
 from clew.client.trial import NewStudy
 from clew.errors import ServerError
 from clew.server.accounts.caller import Caller
 from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
+from clew.server.jobs import actions
 from clew.server.service import Service
 from clew.server.studies.open_studies import OpenStudies
 from clew.tuning.config import TuneConfig
@@ -151,6 +153,9 @@ def test_every_job_has_its_own_study(tmp_path: Path) -> None:
     try:
         user = service.write(lambda transaction: add_user(transaction, "ada"))
         ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
+        job = Submission(kind="tune", name="same", spec={"recipe": "tagger", "tune": {}})
+        for _ in range(2):
+            service.write(lambda transaction: actions.submit(transaction, ada, job))
         values = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
         callers = [replace(ada, job=job) for job in (1, 2, None)]
         studies = [[OpenStudies(service).make(each, values) for _ in range(2)] for each in callers]
