@@ -73,6 +73,7 @@ class RequestMiddleware:
 
         try:
             limit = self._size_limit(scope)
+            response: Response | None
             if _content_length(scope) > limit:
                 response = problem_response(413, _too_large(limit), hint="send less at a time")
             else:

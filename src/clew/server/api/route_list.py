@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -29,7 +29,9 @@ def route_list() -> list[RouteAccess]:
         ['read', 'submit']
     """
     routes = [route for router in routers() for route in router.routes if isinstance(route, APIRoute)]
-    rows = [RouteAccess(method, route.path, _access(route)) for route in routes for method in sorted(route.methods)]
+    rows = [
+        RouteAccess(method, route.path, _access(route)) for route in routes for method in sorted(route.methods or ())
+    ]
     return sorted(rows, key=lambda row: (row.path, row.method))
 
 
@@ -40,18 +42,15 @@ def markdown_table() -> str:
 
 
 def _access(route: APIRoute) -> str:
-    scopes = getattr(route, "required_scopes", None)
-    asked = (
-        [scopes]
-        if scopes is not None
-        else [ROUTE_SCOPES[call] for call in _calls(route.dependant) if call in ROUTE_SCOPES]
-    )
-    if not asked:
+    scopes: tuple[str, ...] | None = getattr(route, "required_scopes", None)
+    asked = [ROUTE_SCOPES[call] for call in _calls(route.dependant) if call in ROUTE_SCOPES]
+    if scopes is None and not asked:
         return "no token"
-    return " or ".join(max(asked, key=len)) or "any token"
+    return " or ".join(scopes or max(asked, key=len)) or "any token"
 
 
-def _calls(dependant: Dependant) -> Iterator[object]:
-    yield dependant.call
+def _calls(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+    if dependant.call is not None:
+        yield dependant.call
     for each in dependant.dependencies:
         yield from _calls(each)
