@@ -15,6 +15,7 @@ from clew.jobs.agent import commands
 from clew.jobs.agent.folder import AgentFolder, JobFolder
 from clew.jobs.agent.job_target import JobTarget
 from clew.jobs.agent.resource_slots import free_slot
+from clew.jobs.containers import mounted_folders
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, SchedulerBusyError, Slot, Supervision
 from clew.jobs.supervisor import CANCELLED, GRACE, STOPPED, ProcessSpec
 from clew.jobs.task import Task, read_task, task_file
@@ -178,6 +179,7 @@ class JobList:
             wall_time=resources.wall_time,
             memory=resources.total_memory,
             grace=self._settings.grace,
+            folders=mounted_folders(self._root.path, *commands.named_paths(job.order)),
         )
 
     def _kill(self, job: AgentJob) -> None:

@@ -40,6 +40,7 @@ _HELP = {
     "priority": "-100 to 100; a job with a higher priority starts first.",
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
+    "container": "Image that it runs in: a `.sif` file, a name or a URL. Empty: none, or the site's.",
 }
 _DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
 _NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
@@ -49,6 +50,7 @@ _SCHEMA_KEYS = {
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
     "minutes": "resources.wall_time",
+    "container": "resources.container",
 }
 """Keys of the submission, by field of the form."""
 _MAX_FIELD_LENGTH = 20_000
@@ -144,7 +146,7 @@ def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
-        nullable = name in ("memory_gb", "minutes", "dataset", "group")
+        nullable = name in ("memory_gb", "minutes", "dataset", "group", "container")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
     return fields
@@ -164,6 +166,7 @@ def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, A
         "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
         "wall_time": minutes,
+        "container": by_name["container"].value or None,
     }
     try:
         job = Submission.model_validate(body)
