@@ -65,7 +65,14 @@ def test_no_value_of_a_variable_is_on_the_command_line_of_podman() -> None:
 
 def test_folders_are_mounted_once(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
-    paths = [tmp_path / "a", tmp_path / "a" / "b", f"{tmp_path}/a/*.h5", tmp_path / "missing", "relative", None]
+    paths: list[str | Path | None] = [
+        tmp_path / "a",
+        tmp_path / "a" / "b",
+        f"{tmp_path}/a/*.h5",
+        tmp_path / "missing",
+        "relative",
+        None,
+    ]
     assert mounted_folders(*paths) == [str(tmp_path / "a")]
     assert mounted_folders("/") == []
 

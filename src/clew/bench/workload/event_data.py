@@ -85,7 +85,7 @@ def _validation_events(events: int) -> int:
 
 def _from_files(recipe: Recipe, request: EventRequest, output: Path, notify: Callable[[str], None]) -> Dataset:
     """Prepare the first events of the files, in the order of the files."""
-    folder, counts = output / "events", {"train": request.events, "val": _validation_events(request.events)}
+    folder, counts = output / "selected-events", {"train": request.events, "val": _validation_events(request.events)}
     shutil.rmtree(folder, ignore_errors=True)
     notify(f"reading {sum(counts.values()):,} events")
     paths = []
