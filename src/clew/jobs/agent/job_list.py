@@ -172,14 +172,16 @@ class JobList:
         return self._settings.task_of(job.order, self._root), slot
 
     def _supervision(self, job: AgentJob) -> Supervision:
-        resources = job.order.resources
+        resources, folders = job.order.resources, []
+        if self._target.uses_image(resources):
+            folders = mounted_folders(self._root.path, *commands.named_paths(job.order))
         return Supervision(
             environment={**self._settings.environment, "CLEW_TOKEN": job.order.token},
             working_folder=str(job.folder.path),
             wall_time=resources.wall_time,
             memory=resources.total_memory,
             grace=self._settings.grace,
-            folders=mounted_folders(self._root.path, *commands.named_paths(job.order)),
+            folders=folders,
         )
 
     def _kill(self, job: AgentJob) -> None:

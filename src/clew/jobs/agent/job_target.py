@@ -51,6 +51,10 @@ class JobTarget:
         """Whether jobs run on this machine, which reserves cores and devices for them."""
         return self.site is None
 
+    def uses_image(self, resources: Resources) -> bool:
+        """Whether a job with these resources runs in a container."""
+        return resources.container is not None or (self.site is not None and self.site.container is not None)
+
     def launcher(self, resources: Resources) -> Launcher:
         """The launcher of a job with these resources.
 
