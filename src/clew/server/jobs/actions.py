@@ -60,7 +60,8 @@ def _add_job(transaction: Transaction, caller: Caller, submission: Submission, o
     agent = None if target is None else _evaluated_job(transaction, caller, target, origin.owner).agent
     row = submission.model_dump(include=_SUBMITTED_COLUMNS, mode="json")
     row |= {"owner": origin.owner, "group": origin.group, "resources": submission.resources.model_dump()}
-    row |= {"facts": {"of": target, "retry_of": origin.retry_of, "memory": None}, "handle": uid, "agent": agent}
+    row["facts"] = {"of": target, "retry_of": origin.retry_of, "memory": None, "store": submission.store}
+    row |= {"handle": uid, "agent": agent}
     row |= {"state": "waiting", "attempt": 0, "attempts": submission.requeue + 1, "reason": ""}
     job = transaction.add(jobs, **row, created=now, updated=now)
     queue.add_job_event(transaction, job, "submitted", f"by {caller.name}", now=now)
@@ -131,6 +132,7 @@ def retry(transaction: Transaction, caller: Caller, job: int) -> int:
             "files": row.files or {},
             "target_job": row.facts["of"],
             "dataset": row.dataset,
+            "store": row.facts.get("store"),
             "requeue": row.attempts - 1,
         }
     )
