@@ -23,7 +23,7 @@ base() {
     rm -rf "$root"
 }
 
-download() { "$PYTHON" -m pip download --quiet --disable-pip-version-check --dest "$wheels" --find-links "$wheels" "$@"; }
+download() { "$PYTHON" -m pip download --quiet --quiet --disable-pip-version-check --dest "$wheels" --find-links "$wheels" "$@"; }
 
 get_wheels() {
     grep -v '^triton==' requirements.lock >"$folder/constraints.txt"

@@ -31,6 +31,7 @@ default_ulimits = [{limits}]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 """
+_LIMIT = 8192
 
 
 def missing() -> str:
@@ -44,10 +45,13 @@ def missing() -> str:
 
 
 def _limits() -> str:
+    """Return limits that no process here has to raise."""
     kinds = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
-    return ", ".join(
-        f'"{name}={low}:{high}"' for name, (low, high) in ((n, resource.getrlimit(k)) for n, k in kinds.items())
-    )
+    highest = {name: resource.getrlimit(kind)[1] for name, kind in kinds.items()}
+    numbers = {
+        name: _LIMIT if value == resource.RLIM_INFINITY else min(value, _LIMIT) for name, value in highest.items()
+    }
+    return ", ".join(f'"{name}={value}:{value}"' for name, value in numbers.items())
 
 
 def podman(*words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
