@@ -134,6 +134,18 @@ def test_a_resumed_run_uses_its_own_code(work: Path) -> None:
     assert max(losses) < 100
 
 
+def test_settings_of_a_run_with_other_code_are_used_with_a_note(work: Path) -> None:
+    study = "--set tune.space={train.optimizer.lr:{log:[1e-3,1e-1]}} --trials 1 --dataset dataset --output study"
+    _clew(work, f"tune run tagger_of_jets.py {study} --set train.epochs=1")
+    assert "differs" not in _clew(work, "tune best study --apply best.yaml")
+    assert "differs" not in _clew(work, "submit runs/first --server http://127.0.0.1:9", code=2)
+    _edit(work / "tagger_of_jets.py", "return cross_entropy(", "return 2 * cross_entropy(")
+    note = "today's code differs from the code of {}: tagger_of_jets.py: Tagger.loss"
+    assert note.format("study/trials/trial-0000") in _clew(work, "tune best study --apply best.yaml")
+    assert note.format("runs/first") in _clew(work, "train first --output runs/again --epochs 1")
+    assert note.format("runs/first") in _clew(work, "submit runs/first --server http://127.0.0.1:9", code=2)
+
+
 def test_two_versions_of_a_recipe_live_in_one_process(work: Path) -> None:
     _edit(work / "shapes_of_jets.py", "/ 100, pt.max", "/ 50, pt.max")
     _edit(work / "network_of_tagger.py", "nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 2)", "nn.Linear(width, 2)")

@@ -196,7 +196,7 @@ def _columns(jobs: list[Job]) -> list[Column]:
         Column("agent", [each.agent or "" for each in jobs], rank=5),
         Column("run", [str(each.run or "") for each in jobs], rank=3, right=True),
         Column("since", [_time(each.ended or each.started or each.created) for each in jobs], rank=2),
-        Column("why", [each.reason for each in jobs], rank=1),
+        Column("why", [each.reason for each in jobs], rank=1, least=40),
     ]
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.submit_options import SubmitOptions
-from clew.cli.options import bold, console, overrides, parse_bytes, parse_seconds, program, takes_options
+from clew.cli.options import (
+    bold,
+    console,
+    overrides,
+    parse_bytes,
+    parse_seconds,
+    printed_warnings,
+    program,
+    takes_options,
+)
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +50,9 @@ def submit(options: SubmitOptions) -> None:
     if site is not None and (options.dry_run or submit_site.goes_directly(site, options.server)):
         _submit_to_site(site, options)
     else:
-        _submit_to_server(_submission(options), options)
+        with contextlib.nullcontext() if options.as_json else printed_warnings():
+            job = _submission(options)
+        _submit_to_server(job, options)
 
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
