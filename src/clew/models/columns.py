@@ -127,9 +127,7 @@ class Columns(Recipe):
         labelled = all(name in events for name in chosen.labels)
         labels = _join_columns(events, chosen.labels, LABELS, alone=True) if labelled else {}
         if tuple(chosen.features) == (FEATURES,) and FEATURES not in events:
-            raise DataError(
-                f"the model was trained on an array; pass an array of its columns, or a column '{FEATURES}'"
-            )
+            raise DataError(f"the model was trained on an array; pass an array too, or a column '{FEATURES}'")
         features = _join_columns(events, chosen.features, FEATURES)
         return Table({**features, **labels, **weight, **_identifiers(events)})
 

@@ -125,7 +125,7 @@ def warn_about_dataset(recipe: Recipe, dataset: Dataset) -> None:
     before = dataset.manifest.preparation
     if before is None:
         return
-    lines = differences(before, preparation_parts(recipe))
+    lines = differences(_by_function(before), _by_function(preparation_parts(recipe)))
     if lines:
         what = short_path(recipe.location) or type(recipe).__name__
         place, inputs = short_path(str(dataset.path)), short(item.name for item in dataset.manifest.inputs)
@@ -135,6 +135,15 @@ def warn_about_dataset(recipe: Recipe, dataset: Dataset) -> None:
             CodeWarning,
             stacklevel=4,
         )
+
+
+def _by_function(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a preparation with the code by function: a renamed file has the same code."""
+    code: dict[str, str] = {}
+    for name, digest in sorted(parts["code"].items(), key=lambda item: item[1]):
+        function = name.rpartition(":")[2]
+        code[function] = code.get(function, "") + digest
+    return {**parts, "code": code}
 
 
 def _recipe_file(recipe: Recipe) -> tuple[Path, Path] | None:
