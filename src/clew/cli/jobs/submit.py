@@ -49,7 +49,8 @@ def submit(options: SubmitOptions) -> None:
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
     if options.kind == "script":
-        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
+        submit_site.submit_script(site, options)
+        return
     if options.model is not None or options.kind == "bench":
         verb = "train --model" if options.model is not None else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
