@@ -22,6 +22,7 @@ from clew.jobs.task import (
     ScriptTask,
     Task,
     TrainTask,
+    TrialsTask,
     read_task,
 )
 
@@ -42,6 +43,7 @@ _HANDLERS: dict[type[Task], str] = {
     ScriptTask: "clew.jobs.script_ranks:run",
     TrainTask: "clew.cli.training.train_task:run",
     PackTask: "clew.cli.training.pack_task:run",
+    TrialsTask: "clew.cli.tuning.trials_task:run",
     FillCacheTask: "clew.cli.data.prepare:fill_cache",
     DoctorTask: "clew.cli.jobs.doctor:check_node",
 }
