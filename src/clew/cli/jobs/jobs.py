@@ -145,6 +145,7 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
         ("dataset", job.dataset or ""),
         ("study", str(job.study or "")),
         ("run", str(job.run or "")),
+        ("stored at", job.stored or ("" if job.store is None else f"{job.store} (when it has succeeded)")),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("memory used", f"{job.peak_memory / 1e9:.2f} GB" if job.peak_memory else ""),
     ]

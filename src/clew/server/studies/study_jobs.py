@@ -15,7 +15,7 @@ from clew.client.trial import NewStudy
 from clew.core.config import Document, validate
 from clew.errors import ConfigError
 from clew.server.accounts.caller import Caller
-from clew.server.database.tables import jobs, trials
+from clew.server.database.tables import jobs, studies, trials
 from clew.server.database.writer import Transaction
 from clew.server.jobs import queue
 from clew.server.jobs.topics import job_topic
@@ -47,11 +47,14 @@ def check_submission(submission: Submission) -> None:
         raise RequestError(422, str(error), where="spec.tune") from None
 
 
-def add_study(transaction: Transaction, caller: Caller, job: int, submission: Submission) -> None:
-    """Add the study of a job that was submitted with `trials_as_jobs`."""
-    new = NewStudy(name=submission.name, tune=_tune(submission), epochs=_epochs(submission), group=submission.group)
+def add_study(
+    transaction: Transaction, caller: Caller, job: int, submission: Submission, *, owner: int, group: int | None
+) -> None:
+    """Add the study of a job that was submitted with `trials_as_jobs`; it belongs to the job's owner and group."""
+    new = NewStudy(name=submission.name, tune=_tune(submission), epochs=_epochs(submission))
     facts = {EXTERNAL_FACT: False, TRIAL_JOBS_FACT: True}
     number = insert_study(transaction, caller, new, job=job, facts=facts)
+    transaction.execute(studies.update().where(studies.c.id == number).values({"owner": owner, "group": group}))
     transaction.execute(jobs.update().where(jobs.c.id == job).values(study=number, attempt=1))
 
 
