@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ def trials_of(client: Client, job: int) -> list[Trial]:
 def trial_jobs(client: Client, job: int, *states: Any) -> list[Job]:
     """The jobs of the trials of a study's job."""
     return list(client.jobs.list(study=client.jobs.get(job).study, state=states))
+
+
+def are_done(client: Client, job: int, count: int) -> bool:
+    """Whether so many trials of a study's job are done."""
+    return len(trial_jobs(client, job, "done")) >= count
 
 
 def check_complete(client: Client, job: int, count: int, states: Sequence[str] = ("complete",)) -> None:
@@ -177,7 +183,7 @@ def test_the_server_dies_and_proposes_no_trial_twice(server: Live, start_agent: 
         agent = start_agent(client, "one", cpus=2)
         job = submit(client, trials=8, requeue=5)
         for count in (2, 4):
-            until(lambda count=count: len(trial_jobs(client, job.id, "done")) >= count)
+            until(partial(are_done, client, job.id, count))
             server.stop(signal.SIGKILL)
             server.start()
         assert ended(client, job.id).state == "done"
@@ -248,12 +254,14 @@ def test_only_the_job_of_a_trial_changes_it(client_for: ClientFor) -> None:
     job = submit(client, trials=2)
     until(lambda: len(trials_of(client, job.id)) == 1)
     (trial,) = trials_of(client, job.id)
-    for change in (client.studies.ask, lambda study: client.studies.tell(study, 0, 1.0)):
-        with pytest.raises(ServerError, match="the trials of this study are jobs"):
-            change(job.study)
+    study, its_job = job.study or 0, trial.job or 0
+    with pytest.raises(ServerError, match="the trials of this study are jobs"):
+        client.studies.ask(study)
+    with pytest.raises(ServerError, match="the trials of this study are jobs"):
+        client.studies.tell(study, 0, 1.0)
     for change in (client.jobs.retry, client.jobs.requeue):
         with pytest.raises(ServerError, match=f"is a trial of the study of job {job.id}"):
-            change(trial.job)
+            change(its_job)
     client.jobs.cancel(job.id)
     assert ended(client, job.id).state == "cancelled"
 

@@ -64,7 +64,7 @@ def _trial(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     return TrialsTask(
         settings=str(folder.spec_file),
-        dataset=_dataset(order),
+        dataset=_dataset(order, root),
         study=order.study or 0,
         trials=order.trials,
         output=str(folder.output(order.name)),
