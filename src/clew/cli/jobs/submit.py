@@ -47,7 +47,8 @@ def submit(options: SubmitOptions) -> None:
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
     if options.kind == "script":
-        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
+        submit_site.submit_script(site, options)
+        return
     if options.trials_as_jobs:
         raise ConfigError(f"--trials-as-jobs needs a server; without one: clew tune run {options.recipe} --on {site}")
     if options.model is not None or options.kind == "bench":
