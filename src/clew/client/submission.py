@@ -17,8 +17,9 @@ from clew.core.source_files import local_sources
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Recipe, resolve
 from clew.recipe.lookup import FILE_MODULE
+from clew.runs.folder import find_run_path
 from clew.settings import Settings, load_settings
-from clew.storage import absolute_location, is_url, local_path
+from clew.storage import absolute_location, absolute_locations, is_url, local_path
 
 MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
 """Options of `clew train --model` that take one value."""
@@ -41,6 +42,8 @@ class JobOptions(TypedDict, total=False):
     requeue: int
     arguments: Sequence[str]
     """Arguments of a script."""
+    trials_as_jobs: bool
+    """Make every trial of a study a job, which any agent may take. `resources` are then those of one trial."""
 
 
 def submission(
@@ -64,7 +67,7 @@ def submission(
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
         options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
-            arguments.
+            arguments, trials_as_jobs.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -89,11 +92,18 @@ def submission(
     loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
-    data, files = _portable(loaded, kind)
+    if (find_run_path(target) / "config.yaml").is_file():
+        from clew.training.run_recipe import warn_if_code_changed  # loads torch, which other jobs do not need
+
+        warn_if_code_changed(target)
+    data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
-    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+    if options.get("trials_as_jobs") and loaded.tune is not None:
+        body |= {"trials_as_jobs": True, "resources": _with_workers(loaded.tune.ranks, body["resources"])}
+    else:
+        body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
 
 
@@ -161,13 +171,16 @@ def _script(path: Path, settings: Sequence[str], options: JobOptions) -> Submiss
     if settings or options.get("dataset") is not None:
         raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
     name = options.get("name") or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "script"
-    body = {**_common_fields(options), "kind": "script", "name": name, "files": _code(path)}
+    body = {**_common_fields(options), "kind": "script", "name": name, "files": code_files(path)}
     body["resources"] = _with_workers(1, body["resources"])
     return _validated({**body, "arguments": [path.name, *(options.get("arguments") or ())]})
 
 
-def _code(path: Path) -> dict[str, str]:
+def code_files(path: Path) -> dict[str, str]:
     """Return a file as it is sent with a job; of Python, also the modules of its folder that it imports.
+
+    Args:
+        path: A Python file or another text file.
 
     Raises:
         ConfigError: A file cannot be sent.
@@ -199,7 +212,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     arguments = ["--model", _with_file(str(model["model"]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():
-            arguments += [f"--{option}", _absolute(path)]
+            arguments += [f"--{option}", absolute_locations(path)]
     for option in MODEL_OPTIONS:
         if model.get(option) is not None:
             value = model[option]
@@ -223,33 +236,33 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
     if path.suffix == ".py":
         if not path.is_file():
             raise ConfigError(f"{reference}: no such file; expected file.py:name")
-        files.update(_code(path))
+        files.update(code_files(path))
         return f"{path.name}{colon}{name}"
     return str(path.absolute()) if path.is_file() else reference
 
 
-def _portable(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return settings that mean the same on another machine, and the files they need."""
+def portable_settings(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return settings that mean the same on another machine, and the files they need.
+
+    Args:
+        loaded: The settings of this machine.
+        kind: The kind of job; `prepare` needs its input files by their full paths.
+
+    Raises:
+        ConfigError: A file cannot be sent, or `prepare` has no input.
+    """
     changes: dict[str, Any] = {}
     files: dict[str, str] = {}
     file, _, name = loaded.recipe.location.partition(".py:")
     location = Path(f"{file}.py" if name else file)
     if location.suffix == ".py":
-        files = _code(location)
+        files = code_files(location)
         changes["recipe"] = f"{location.name}:{name}" if name else location.name
     if kind == "prepare":
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
-        changes["prepare.input"] = _absolute(loaded.data["prepare"]["input"])
+        changes["prepare.input"] = absolute_locations(loaded.data["prepare"]["input"])
     return with_values(Document(loaded.data), changes, "the job").data, files
-
-
-def _absolute(paths: Any) -> Any:
-    if isinstance(paths, Mapping):
-        return {name: _absolute(path) for name, path in paths.items()}
-    if not isinstance(paths, str):
-        return [_absolute(path) for path in paths]
-    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else absolute_location(paths)
 
 
 def _dataset(name: str) -> str:
