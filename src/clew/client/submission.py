@@ -17,8 +17,9 @@ from clew.core.source_files import local_sources
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Recipe, resolve
 from clew.recipe.lookup import FILE_MODULE
+from clew.runs.folder import find_run_path
 from clew.settings import Settings, load_settings
-from clew.storage import absolute_location, is_url, local_path
+from clew.storage import absolute_location, absolute_locations, is_url, local_path
 
 MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
 """Options of `clew train --model` that take one value."""
@@ -41,6 +42,8 @@ class JobOptions(TypedDict, total=False):
     requeue: int
     arguments: Sequence[str]
     """Arguments of a script."""
+    trials_as_jobs: bool
+    """Make every trial of a study a job, which any agent may take. `resources` are then those of one trial."""
 
 
 def submission(
@@ -64,7 +67,7 @@ def submission(
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
         options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
-            arguments.
+            arguments, trials_as_jobs.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -89,11 +92,18 @@ def submission(
     loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
+    if (find_run_path(target) / "config.yaml").is_file():
+        from clew.training.run_recipe import warn_if_code_changed  # loads torch, which other jobs do not need
+
+        warn_if_code_changed(target)
     data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
-    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+    if options.get("trials_as_jobs") and loaded.tune is not None:
+        body |= {"trials_as_jobs": True, "resources": _with_workers(loaded.tune.ranks, body["resources"])}
+    else:
+        body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
 
 
@@ -202,7 +212,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     arguments = ["--model", _with_file(str(model["model"]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():
-            arguments += [f"--{option}", _absolute(path)]
+            arguments += [f"--{option}", absolute_locations(path)]
     for option in MODEL_OPTIONS:
         if model.get(option) is not None:
             value = model[option]
@@ -251,16 +261,8 @@ def portable_settings(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dic
     if kind == "prepare":
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
-        changes["prepare.input"] = _absolute(loaded.data["prepare"]["input"])
+        changes["prepare.input"] = absolute_locations(loaded.data["prepare"]["input"])
     return with_values(Document(loaded.data), changes, "the job").data, files
-
-
-def _absolute(paths: Any) -> Any:
-    if isinstance(paths, Mapping):
-        return {name: _absolute(path) for name, path in paths.items()}
-    if not isinstance(paths, str):
-        return [_absolute(path) for path in paths]
-    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else absolute_location(paths)
 
 
 def _dataset(name: str) -> str:

@@ -6,6 +6,7 @@ import html
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -185,15 +186,16 @@ def test_files_of_pages_are_cached_for_ever_and_no_others_are_served(pages: http
 def test_a_form_without_scripts_becomes_a_job(pages: httpx.Client, client: httpx.Client) -> None:
     values = {"kind": "train", "recipe": "tracking", "job.name": "by-form", "job.dataset": "/data/x", "job.cpus": "2"}
     values |= {"train.epochs": "3", "train.compile": "false", "job.memory_gb": "1.5", "job.minutes": "10"}
+    values |= {"job.container": "localhost/clew"}
     response = pages.post("/submit", data=values)
     assert response.status_code == 303, response.text[:3000]
     job = client.get(f"/api/v1{response.headers['location']}").json()
     assert (job["name"], job["kind"], job["dataset"]) == ("by-form", "train", "/data/x")
     assert job["spec"] == {"recipe": "tracking", "train": {"epochs": 3}}
     needs = {"nodes": 1, "workers": 1, "cpus": 2, "gpus": 0, "memory": 1_500_000_000, "wall_time": 600.0, "site": None}
-    assert job["resources"] == needs
+    assert job["resources"] == {**needs, "container": "localhost/clew"}
     page = pages.get(response.headers["location"])
-    assert page.status_code == 200 and "by-form" in page.text
+    assert page.status_code == 200 and "by-form" in page.text and "localhost/clew" in page.text
     assert client.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 200
 
 
@@ -243,6 +245,27 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
     assert not any(trace["type"] == "parcoords" for each in figures for trace in each["data"])
     line = re.search(rf'<tr><td><a href="/studies/{study}">.*?</tr>', pages.get("/studies").text, re.DOTALL)
     assert line is not None and "12 of 13, 1 running" in line[0]
+
+
+def test_trials_that_are_jobs_stand_under_their_study(pages: httpx.Client, client: httpx.Client) -> None:
+    values = {"kind": "tune", "recipe": "tracking", "job.name": "spread", "job.dataset": "/data/x", "train.epochs": "7"}
+    values |= {"job.trials_as_jobs": "true", "tune.space": "train.optimizer.lr: {log: [1.0e-5, 0.1]}"}
+    response = pages.post("/submit", data=values)
+    assert response.status_code == 303, response.text[:3000]
+    job = client.get(f"/api/v1{response.headers['location']}").json()
+    assert job["study"] and job["spec"]["train"]["epochs"] == 7
+    trials: list[dict[str, Any]] = []
+    for _ in range(300):  # no agent is connected: one trial waits for one
+        trials = client.get(f"/api/v1/studies/{job['study']}/trials").json()["items"]
+        if trials:
+            break
+        time.sleep(0.1)
+    (trial,) = trials
+    assert f'href="/studies/{job["study"]}"' in pages.get(f"/jobs/{job['id']}").text
+    assert f'href="/jobs/{trial["job"]}"' in pages.get(f"/studies/{job['study']}").text
+    assert f'href="/studies/{job["study"]}"' in pages.get(f"/jobs/{trial['job']}").text
+    assert "spread-trial-0000" not in pages.get("/jobs").text
+    assert client.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 200
 
 
 def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx.Client) -> None:

@@ -34,6 +34,7 @@ def jobs(
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare, evaluate or bench.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    study: Annotated[int | None, typer.Option(min=1, help="The trials of this study that are jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of jobs, the newest first.")] = 30,
     agents: Annotated[bool, typer.Option("--agents", help="List the agents and their resources instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
@@ -46,6 +47,7 @@ def jobs(
       clew jobs
       clew jobs --state running --state waiting
       clew jobs 12
+      clew jobs --study 3
       clew jobs --agents
     """
     from clew.client.client import Client
@@ -65,7 +67,7 @@ def jobs(
         elif job is not None:
             _show_job(client, job, as_json)
         else:
-            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner)
+            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner, study=study)
             _show_jobs(list(itertools.islice(matching, limit)), as_json)
     if site_jobs:
         console.print("\nsubmitted to sites from this folder:")
@@ -134,6 +136,8 @@ def waiting_reason(client: Client, job: Job) -> str:
     if job.state != "waiting" or any(job.resources.fits(each.slots) for each in alive):
         return ""
     reason = "no agent that may run it has enough resources" if alive else "no agent that may run it is connected"
+    if alive and job.resources.container and not any(each.slots.containers for each in alive):
+        reason = "no agent that may run it can run container images (Apptainer, Singularity or Podman)"
     where = f" --on {job.resources.site}" if job.resources.site else ""
     if where and not any(each.slots.site == job.resources.site for each in alive):
         reason = f"no agent of {job.resources.site} that may run it is connected"
@@ -161,6 +165,7 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
         ("attempt", f"{job.attempt} of {job.requeue + 1}"),
         ("agent", job.agent or ""),
         ("dataset", job.dataset or ""),
+        ("study", str(job.study or "")),
         ("run", str(job.run or "")),
         ("stored at", job.stored or ("" if job.store is None else f"{job.store} (when it has succeeded)")),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
@@ -181,6 +186,7 @@ def resources_in_words(resources: Resources) -> str:
     words += [f"{resources.total_memory / 1e9:.3g} GB"] if resources.total_memory else []
     words += [count(resources.nodes, "node")] if resources.nodes > 1 else []
     words += [f"{resources.wall_time:g} s of wall time"] if resources.wall_time else []
+    words += [f"in {resources.container}"] if resources.container else []
     return ", ".join([*words, *([f"at {resources.site}"] if resources.site else [])])
 
 
@@ -217,7 +223,7 @@ def _columns(jobs: list[Job]) -> list[Column]:
         Column("agent", [each.agent or "" for each in jobs], rank=5),
         Column("run", [str(each.run or "") for each in jobs], rank=3, right=True),
         Column("since", [_time(each.ended or each.started or each.created) for each in jobs], rank=2),
-        Column("why", [each.reason for each in jobs], rank=1),
+        Column("why", [each.reason for each in jobs], rank=1, least=40),
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.submit_options import SubmitOptions
-from clew.cli.options import bold, console, overrides, program, takes_options
+from clew.cli.options import bold, console, overrides, printed_warnings, program, takes_options
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def submit(options: SubmitOptions) -> None:
       clew submit my.yaml --set train.optimizer.lr=1e-3 --output first --cpus 4 --gpus 1 --memory 16G --wall-time 12h
       clew submit my_recipe.py --dataset /data/jets --requeue 5 --wall-time 1h
       clew submit study.yaml --kind tune --cpus 8 --priority 10
+      clew submit study.yaml --kind tune --trials-as-jobs --cpus 2
       clew submit tracking --kind prepare --set prepare.input=/data/events --output dataset
       clew submit 12 --kind evaluate --wait
       clew submit --model net.py:build --train '/data/a*.h5' --features X --labels Y --epochs 5
@@ -41,13 +43,17 @@ def submit(options: SubmitOptions) -> None:
     if site is not None and (options.dry_run or submit_site.goes_directly(site, options.server)):
         _submit_to_site(site, options)
     else:
-        _submit_to_server(_submission(options), options)
+        with contextlib.nullcontext() if options.as_json else printed_warnings():
+            job = _submission(options)
+        _submit_to_server(job, options)
 
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
     if options.kind == "script":
         submit_site.submit_script(site, options)
         return
+    if options.trials_as_jobs:
+        raise ConfigError(f"--trials-as-jobs needs a server; without one: clew tune run {options.recipe} --on {site}")
     if options.model is not None or options.kind == "bench":
         verb = "train --model" if options.model is not None else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
@@ -87,6 +93,7 @@ def _submission(options: SubmitOptions) -> Submission:
         group=options.group,
         requeue=options.requeue,
         arguments=options.arguments or (),
+        trials_as_jobs=options.trials_as_jobs,
         model=None if options.model is None else {"model": options.model, **options.file_options()},
     )
 

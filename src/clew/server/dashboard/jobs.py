@@ -71,7 +71,7 @@ def job_values(job: Job) -> dict[str, Any]:
     seconds = None if job.started is None else max((job.ended or time.time()) - job.started, 0.0)
     resources = ", ".join(text for _, text in resource_texts(job.resources) if text)
     reason = "is being cancelled" if job.cancelling else job.reason
-    values = {"needs": resources, "seconds": seconds, "study": None, "url": f"/jobs/{job.id}", "reason": reason}
+    values = {"needs": resources, "seconds": seconds, "url": f"/jobs/{job.id}", "reason": reason}
     return {**job.model_dump(), **values}
 
 
@@ -87,6 +87,8 @@ def resource_texts(resources: Resources) -> list[tuple[str, str]]:
         texts.append(("nodes", _counted(resources.nodes, "node")))
     if resources.wall_time:
         texts.append(("wall time", duration(resources.wall_time)))
+    if resources.container:
+        texts.append(("container", resources.container))
     return texts
 
 
