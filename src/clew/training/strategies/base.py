@@ -33,6 +33,8 @@ class Strategy:
     Every rank calls the same methods in the same order. The weight of a loss may be 0 on some ranks.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of `train` that the constructor takes as keyword arguments, by name."""
     splits_data: ClassVar[bool] = True
     """Whether each rank gets its own share of a batch. The ranks of a pipeline all work on the same batch."""
     same_gradient: ClassVar[bool] = True

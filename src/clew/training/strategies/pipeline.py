@@ -31,6 +31,7 @@ class Pipeline(ProcessGroupStrategy):
     tensors, and return its result: this call is what is divided.
     """
 
+    settings = ("microbatches",)
     splits_data = same_gradient = False
 
     def __init__(self, *, microbatches: int, **place: Any) -> None:

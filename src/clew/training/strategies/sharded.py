@@ -26,6 +26,7 @@ class Sharded(ProcessGroupStrategy):
     Blocks are the entries of `nn.Sequential` and `nn.ModuleList`. Everything else forms one block.
     """
 
+    settings = ("buffers",)
     same_gradient = False
 
     def __init__(self, *, buffers: str = "average", **place: Any) -> None:
