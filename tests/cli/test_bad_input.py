@@ -266,7 +266,8 @@ def test_an_unknown_checkpoint_is_named(run: Run) -> None:
 
 def test_a_missing_dataset_says_what_makes_one(tmp_path: Path) -> None:
     line = complaint("train", "tracking", "--dataset", tmp_path / "none", "--output", tmp_path / "run")
-    assert line == f"clew: {tmp_path / 'none'}: no dataset there (no manifest.json); `clew prepare` makes one"
+    assert line.startswith(f"clew: {tmp_path / 'none'}: no dataset there (no manifest.json)")
+    assert "--dataset" in line and "`clew prepare` makes one" in line
     assert not (tmp_path / "run").exists()
 
 

@@ -62,10 +62,10 @@ def prepared(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def journey(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def journey(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """That folder as the working folder of commands."""
-    monkeypatch.chdir(working_folder)
-    return working_folder
+    monkeypatch.chdir(prepared)
+    return prepared
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -203,7 +203,10 @@ def test_the_settings_shown_can_be_fed_back(tmp_path: Path) -> None:
     shown = done("config", "show", "tracking", "--set", "train.epochs=4")
     path = tmp_path / "my.yaml"
     path.write_text(shown)
-    assert done("config", "show", path) == shown
+    again = done("config", "show", path)
+    assert again == shown.replace(
+        ": dataset\n", f": {tmp_path / 'dataset'}\n"
+    )  # the base of paths is the file's folder
     assert yaml.safe_load(shown)["train"]["epochs"] == 4
 
 
@@ -249,7 +252,8 @@ def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> No
         _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert (process.returncode, err) == (130, b"clew: interrupted\n")
+    assert process.returncode == 130
+    assert b"interrupted (Ctrl-C) at step" in err and b"clew train --resume run" in err and b"Traceback" not in err
     assert Run.open(tmp_path / "run").state == "interrupted"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -12,7 +13,13 @@ from typing import Any
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
+from rich.console import Console
+from torch import nn
+
+import clew
+from clew.runs.live_view import TerminalView
 
 SCRIPT = """
 import numpy as np
@@ -64,6 +71,23 @@ def test_progress_false_shows_nothing(tmp_path: Path) -> None:
 def test_a_file_gets_lines_only_if_they_are_asked_for(more: str, lines: int, tmp_path: Path) -> None:
     text = piped(SCRIPT.format(more=more), tmp_path)
     assert text.count("epoch ") == lines and (lines or not text)
+
+
+def test_a_run_watched_from_its_second_epoch_shows_how_many_there_are(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+    run = clew.train(nn.Linear(2, 1), (x, x.sum(axis=1)), epochs=3, output=tmp_path / "run", progress=False)
+    file = run.records_folder / "rank-0.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    first = next(index for index, line in enumerate(lines) if '"validation"' in line) + 1
+    file.write_text("".join(lines[:first]))
+    output = io.StringIO()
+    view = TerminalView(Console(file=output, width=120))
+    view.started(run)
+    with file.open("a") as records:
+        records.writelines(lines[first:])
+    view.close()
+    text = output.getvalue()
+    assert "epoch   1/3" not in text and "epoch   2/3" in text and "epoch   3/3" in text
 
 
 def run_notebook(cells: list[str], folder: Path) -> list[list[Any]]:

@@ -53,8 +53,11 @@ class LiveView(RunView):
 
     def started(self, run: Run) -> None:
         self.begin(run)
-        read_before = sum(1 for _ in run.records()) - 1  # a resumed run has shown these
-        self._thread = threading.Thread(target=self._follow, args=(run, read_before), daemon=True)
+        shown = -1
+        for record in run.records():  # these were shown when they were written
+            self._remember(record)
+            shown += 1
+        self._thread = threading.Thread(target=self._follow, args=(run, shown), daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -67,10 +70,16 @@ class LiveView(RunView):
         with self:
             for record in follow(run, "rank-0", until=self._done, after=after):
                 if record["kind"] == "plan":
-                    self._epochs = record["epochs"]
+                    self._remember(record)
                 self.show(record)
-                if record["kind"] == "step":
-                    self._samples = record["samples"]
+                self._remember(record)
+
+    def _remember(self, record: Record) -> None:
+        """Remember what later records are shown with."""
+        if record["kind"] == "plan":
+            self._epochs = record["epochs"]
+        elif record["kind"] == "step":
+            self._samples = record["samples"]
 
     def __enter__(self) -> LiveView:
         return self

@@ -188,8 +188,7 @@ def resume(
         run: The run, its folder or its name.
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         on_start, lease, progress: See `clew.train`.
-        again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
-            have to be copied to a store.
+        again: Accept a run that has finished: it was asked to stop just after its last step.
         current_code: Whether to use, and save in the run, today's code instead of the code that the run saved.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
             `epochs` than before, a finished run continues too; its schedule is computed for all of them.
@@ -201,6 +200,7 @@ def resume(
         RunError: The run is still running, has finished, or has no state to continue from.
 
     Example:
+        >>> from clew.training.api import resume
         >>> resume("runs/sum")
         Traceback (most recent call last):
             ...

@@ -197,7 +197,7 @@ class Engine:
             total: Any = loss.total if isinstance(loss, Loss) else loss
             if not isinstance(total, Tensor):
                 raise wrong_return(self.recipe, "step", f"a {type(total).__name__} for '{name}'")
-            if not total.requires_grad and batch.counts:
+            if not total.requires_grad and batch.counts and self.strategy.differentiates_loss:
                 raise RecipeError(
                     f"{self._loss_place()}: the loss has no gradient; compute it from the model's outputs"
                 )

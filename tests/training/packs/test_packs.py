@@ -244,6 +244,7 @@ def test_models_with_other_settings_of_layers_have_another_signature() -> None:
     assert model_signature(nn.Sequential(nn.Dropout(0.1))) == model_signature(nn.Sequential(nn.Dropout(0.2)))
 
 
+@pytest.mark.filterwarnings("ignore::clew.runs.saved_code.CodeWarning")  # another recipe prepared `flat`
 def test_an_ensemble_gives_mean_and_spread(flat: Dataset, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": 3, "batch_size": 50, "optimizer": {"lr": 0.05}, "threads": 1}
     run = clew.train(BEND, flat, output=tmp_path / "all", replicas=5, seed=7, **settings)
@@ -274,6 +275,7 @@ def test_an_ensemble_of_a_model_object_initialises_every_member(tmp_path: Path) 
     assert not torch.allclose(first[0], first[1], atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::clew.runs.saved_code.CodeWarning")  # another recipe prepared `flat`
 def test_a_stopped_ensemble_resumes(flat: Dataset, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": 400, "batch_size": 10, "optimizer": {"lr": 0.001}, "threads": 1}
     kind = find(BEND)

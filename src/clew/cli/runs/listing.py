@@ -65,6 +65,7 @@ def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:
         Column(name, [number(each.metrics.get(name)) for each in runs], rank=(1, 5, 10, 11)[place], right=True)
         for place, name in enumerate(names)
     ]
+    damaged = any(each.state == "damaged" for each in runs)
     return [
         Column("run", [each.name for each in runs]),
         Column("state", [each.state if each.trained else f"{each.state}, no step" for each in runs]),
@@ -75,7 +76,7 @@ def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:
         Column("time", [length(each.seconds) for each in runs], rank=3, right=True),
         *metrics,
         Column("started", [_date(each.started) for each in runs], rank=7),
-        Column("why", [_line(each.message) for each in runs], rank=9),
+        Column("why", [_line(each.message) for each in runs], rank=1 if damaged else 9),
     ]
 
 
@@ -100,4 +101,4 @@ def number(value: float | None) -> str:
 def _line(message: str) -> str:
     """The beginning of a message, on one line."""
     text = " ".join(message.split())
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return text if len(text) <= 50 else f"{text[:49]}…"

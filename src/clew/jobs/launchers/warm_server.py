@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+from clew.core.disk_errors import quiet_disk_errors
 from clew.errors import ClewError
 from clew.jobs import worker_process
 from clew.jobs.leak_check import LeakCheck, recipe_folders
@@ -224,6 +225,7 @@ def _set_up_worker(request: Request) -> None:
     os.chdir(request["cwd"])
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    quiet_disk_errors()
 
 
 def _run_task(text: str) -> int:

@@ -39,6 +39,8 @@ class Strategy:
     """Whether each rank gets its own share of a batch. The ranks of a pipeline all work on the same batch."""
     same_gradient: ClassVar[bool] = True
     """Whether every rank holds the complete gradient, so that all ranks detect the same non-finite values."""
+    differentiates_loss: ClassVar[bool] = True
+    """Whether `backward` computes gradients from the loss. The losses of a pipeline come with their gradients."""
 
     def __init__(self, *, rank: int = 0, ranks: int = 1) -> None:
         self.rank, self.ranks = rank, ranks

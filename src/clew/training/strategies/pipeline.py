@@ -32,7 +32,7 @@ class Pipeline(ProcessGroupStrategy):
     """
 
     settings = ("microbatches",)
-    splits_data = same_gradient = False
+    splits_data = same_gradient = differentiates_loss = False
 
     def __init__(self, *, microbatches: int, **place: Any) -> None:
         super().__init__(**place)
