@@ -89,7 +89,7 @@ class RuleContract:
         if not self.one_worker_is_single:
             pytest.skip("the steps of this rule differ from those of a single process")
         run = self._train(toy, toy_dataset, tmp_path / "rule", **self._in_one_process())
-        plain = {"workers": 1, "strategy": "single", "asynchronous": {}}
+        plain: dict[str, Any] = {"workers": 1, "strategy": "single", "asynchronous": {}}
         single = self._train(toy, toy_dataset, tmp_path / "single", **plain)
         weights = toys.saved_weights(run)
         for name, tensor in toys.saved_weights(single).items():
