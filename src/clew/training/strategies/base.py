@@ -54,6 +54,8 @@ class Strategy:
         """Whether the current batch counts (see `Batch.counts`)."""
         self.batch_samples = 1
         """Number of samples of the current batch, over all ranks."""
+        self.alternates = False
+        """Whether the recipe's `step` alternates between optimisers, and calls the networks in a model one by one."""
         self.single_optimizer = False
         """Whether there is one optimiser, and it has all parameters that require a gradient."""
         self._sums: dict[str, LossSum] = {}
