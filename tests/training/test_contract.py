@@ -120,15 +120,23 @@ def test_batch_norm_over_all_ranks_is_that_of_one_process(strategy: str, data: D
         torch.testing.assert_close(weights(two)[key], tensor, rtol=1e-3, atol=1e-4)
 
 
-def test_batch_norm_statistics_resume_to_the_bit(data: Dataset, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"epochs": 3, "batch_size": 25, "threads": 1, "checkpoint_minutes": 1e-5, "workers": 2}
-    chain = recipe("chain", norm=True)
-    whole = clew.train(chain, data, output=tmp_path / "whole", **settings)
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded", "pipeline"])
+@pytest.mark.parametrize("later", ["the same", "one"])
+def test_every_strategy_resumes(strategy: str, later: str, data: Dataset, tmp_path: Path) -> None:
+    """On as many ranks to the bit; on one process with the same batches."""
+    settings: dict[str, Any] = {"epochs": 3, "batch_size": 25, "threads": 1, "ema": 0.9, "checkpoint_minutes": 1e-5}
+    chain = recipe("chain", norm=strategy != "pipeline")
+    whole = clew.train(chain, data, output=tmp_path / "whole", workers=2, strategy=strategy, **settings)
     with pytest.raises(StoppedError):
-        clew.train(chain, data, output=tmp_path / "run", time_limit_minutes=0.0005, **settings)
-    run = resume(tmp_path / "run", time_limit_minutes=10)
+        clew.train(
+            chain, data, output=tmp_path / "run", workers=2, strategy=strategy, time_limit_minutes=0.0005, **settings
+        )
+    run = resume(tmp_path / "run", workers=2 if later == "the same" else 1, time_limit_minutes=10)
     for key, tensor in weights(whole).items():
-        assert torch.equal(weights(run)[key], tensor), key
+        if later == "the same":
+            assert torch.equal(weights(run)[key], tensor), key
+        elif "running" not in key and "tracked" not in key:
+            torch.testing.assert_close(weights(run)[key], tensor, rtol=0.3, atol=0.05)
 
 
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])

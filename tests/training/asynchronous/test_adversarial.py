@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 
 import clew
 from clew import Batch, Dataset, Recipe
+from clew.core.config import Document, validate
 from clew.data.dataset.sampler import Sampler
 from clew.errors import ConfigError, RecipeError
 from clew.testing.toys import ToyGame, ToyRegression, make_dataset, saved_weights
@@ -127,3 +128,16 @@ def test_a_step_that_alternates_unseen_is_refused(data: Dataset, tmp_path: Path)
     settings = {**SETTINGS, "strategy": "downpour", "workers": 1, "asynchronous": {"masters": 0}}
     with pytest.raises(RecipeError, match=r"step\(\) of Returned alternates .*updates=steps"):
         clew.train(Returned(), data, output=tmp_path / "run", **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strategy": "gem", "asynchronous": {"updates": "gradients"}}, "gradients can be used only with downpour and"),
+        ({"strategy": "backup", "asynchronous": {"updates": "gradients", "sync_every": 2}}, "with sync_every 1"),
+        ({"strategy": "gem", "asynchronous": {"parameters": {"x": 1}}}, "unknown key 'x'"),
+    ],
+)
+def test_settings_of_updates_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        validate(TrainConfig, Document(settings))
