@@ -242,7 +242,7 @@ def artefact(path: str | Path, name: str | None = None) -> Path:
         raise RunError(f"artefact {source}: no such file")
     if not chosen or Path(chosen).name != chosen or chosen.startswith("."):
         raise RunError(f"artefact name '{chosen}': give a file name without folders that does not begin with a dot")
-    copy = _session_or_setup().run.path / "artefacts" / chosen
+    copy = _session_or_setup().run.artefacts / chosen
     copy.parent.mkdir(exist_ok=True)
     partial = copy.with_name(f".{chosen}.partial")
     shutil.copyfile(source, partial)

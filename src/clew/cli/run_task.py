@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli import main as command_line
+from clew.errors import ConfigError
 from clew.jobs.task import (
     CommandTask,
     DoctorTask,
     FillCacheTask,
+    GridTask,
     PackTask,
     ProgramTask,
     ScriptTask,
@@ -44,6 +46,7 @@ _HANDLERS: dict[type[Task], str] = {
     PackTask: "clew.cli.training.pack_task:run",
     FillCacheTask: "clew.cli.data.prepare:fill_cache",
     DoctorTask: "clew.cli.jobs.doctor:check_node",
+    GridTask: "clew.cli.run_task:_refuse_grid_task",
 }
 """What runs a task of each kind, as `module:function`; every function takes the task and its index."""
 
@@ -72,6 +75,10 @@ def _handler(kind: type[Task]) -> Callable[[Any, int | None], None]:
 def _run_command(task: CommandTask, index: int | None) -> None:
     sys.argv = ["clew", *task.arguments]
     command_line.run()
+
+
+def _refuse_grid_task(task: GridTask, index: int | None) -> None:
+    raise ConfigError("a task of PanDA cannot run here; submit it to a site whose scheduler is panda")
 
 
 def _run_program(task: ProgramTask, index: int | None) -> None:

@@ -10,6 +10,7 @@ Reading order:
     connection.py       HTTP requests: token, retries, errors
     credentials.py      the server and token that `clew login` saved
     submission.py       from what a user names on the command line to a job
+    job_handle.py       the job that `Client.submit` returns
 
 Shared by client, server and agent (nothing here imports the server):
 

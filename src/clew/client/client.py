@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 from clew.client.agent_messages import AgentInfo
 from clew.client.artefacts import Artefacts
 from clew.client.connection import Connection
 from clew.client.credentials import credentials as saved_credentials
 from clew.client.datasets import Datasets
+from clew.client.job import Kind
+from clew.client.job_handle import JobHandle
 from clew.client.jobs import Jobs
 from clew.client.runs import Runs
 from clew.client.studies import Studies
 from clew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clew.client.submission import JobOptions
+    from clew.recipe import Recipe
 
 
 class Client:
@@ -32,8 +40,8 @@ class Client:
 
     Example:
         >>> with clew.Client() as client:  # doctest: +SKIP
-        ...     job = client.jobs.submit(submission("tracking", dataset="/data/tracking"))
-        ...     print(client.jobs.wait(job.id).state)
+        ...     job = client.submit("my_recipe.py", dataset="rucio:user.me:samples", store="s3://bucket/models")
+        ...     print(job.wait().stored)
     """
 
     def __init__(self, server: str | None = None, token: str | None = None, *, retry_seconds: float = 30.0) -> None:
@@ -45,6 +53,43 @@ class Client:
         self.artefacts = Artefacts(self.connection)
         self.datasets = Datasets(self.connection)
         self.studies = Studies(self.connection)
+
+    def submit(
+        self,
+        target: str | Path | type[Recipe],
+        settings: Sequence[str] | Mapping[str, Any] = (),
+        *,
+        kind: Kind = "train",
+        **options: Unpack[JobOptions],
+    ) -> JobHandle:
+        """Submit a job: a training with a recipe of clew or your own, a script, a study, a preparation, ...
+
+        The file of an own recipe or script travels with the job, with the modules of its folder that it imports.
+
+        Args:
+            target: A recipe's name, file or class, a YAML file or a run's folder. For `script`: a Python or shell
+                file. For `evaluate`: the number of a job. For `bench`: the arguments of `clew bench` as one text.
+            settings: Changes of settings: `["train.epochs=10"]` or `{"train.epochs": 10}`.
+            kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
+            **options: name, dataset, resources (`{"gpus": 1, "memory": "16G", "wall_time": "2h"}`), store, priority,
+                group, requeue, and the arguments of a script.
+
+        Returns:
+            The job: follow it, wait for it, read its error.
+
+        Raises:
+            ConfigError: The settings do not fit; the message has the file and the line.
+            RecipeError: There is no such recipe, or it cannot travel.
+            ServerError: The server does not answer, or refuses the job.
+
+        Example:
+            >>> job = client.submit("train.py", kind="script", arguments=["--lr", "0.1"])  # doctest: +SKIP
+            >>> print(job.error)  # doctest: +SKIP
+            train.py:12: ValueError: no beam
+        """
+        from clew.client.submission import submission  # imported late: it loads the settings of all packages
+
+        return JobHandle(self, self.jobs.submit(submission(target, settings, kind=kind, **options)).id)
 
     def me(self) -> dict[str, Any]:
         """Return the user that the token belongs to, its scopes and groups.

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import from_json, to_json
 
 from clew.core.config import Section
+from clew.errors import ConfigError
+from clew.storage import check_scheme, is_url, mask_secrets
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
 Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench", "script"]
@@ -32,6 +34,19 @@ def _sendable(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
+def _store_location(location: str) -> str:
+    """Check where the outputs of a job go: a URL of a store, or a full path on the agent's machine."""
+    try:
+        check_scheme(location)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    if mask_secrets(location) != location:
+        raise ValueError("contains a password or token, and jobs are saved on the server; use the agent's environment")
+    if not is_url(location) and not location.startswith("/"):
+        raise ValueError("expected a URL of a store (rucio:SCOPE:NAME, s3://, root://) or a full path")
+    return location
+
+
 Data = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
@@ -40,6 +55,7 @@ FileName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,79}/){0
 MAX_CODE = 500_000
 """Characters of one file that is sent with a job."""
 Code = Annotated[str, Field(max_length=MAX_CODE)]
+StoreLocation = Annotated[Line, AfterValidator(_store_location)]
 Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 MAX_FILES = 64
@@ -133,6 +149,8 @@ class Submission(Section):
     """Jobs with a higher priority start first."""
     dataset: Line | None = None
     """The dataset: a key, or a path on the agent's machine."""
+    store: StoreLocation | None = None
+    """Where its outputs go when it has succeeded: a URL of a store, or a full path on the agent's machine."""
     group: Line | None = None
     """A group whose agents may run it, in addition to the user's own agents."""
     requeue: Annotated[int, Field(ge=0, le=1000)] = 0
@@ -183,6 +201,8 @@ class Job(Section):
     """Negative: the number of a signal."""
     peak_memory: int | None
     """Bytes."""
+    stored: str | None = None
+    """Where its outputs are, if it was submitted with a store."""
     retry_of: int | None
     created: float
     """Times are seconds since 1970."""
@@ -197,6 +217,7 @@ class JobDetail(Job):
     files: dict[str, str]
     arguments: tuple[str, ...]
     target_job: int | None
+    store: str | None = None
 
 
 class JobEvent(Section):
@@ -225,6 +246,8 @@ class JobOrder(Section):
     dataset: str | None
     locations: tuple[str, ...] = ()
     """Registered locations of the dataset, if it is named by its key."""
+    store: str | None = None
+    """Where its outputs go."""
     resources: Resources
     token: str
     """A token for the run of this job, valid until the job ends."""
@@ -245,6 +268,8 @@ class JobResult(Section):
     """`queued`: in the queue of a site's scheduler."""
     code: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     reason: Line = ""
+    stored: Line = ""
+    """Where its outputs were stored."""
     began: float | None = None
     """When it started, in seconds since 1970."""
     ended: float | None = None

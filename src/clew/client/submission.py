@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from clew.client.datasets import DATASET_KEY
 from clew.client.job import MAX_CODE, MAX_FILES, Kind, Submission
-from clew.core.config import Document, with_values
+from clew.core.config import Document, parse_bytes, parse_seconds, with_values
 from clew.core.source_files import local_sources
-from clew.errors import ConfigError
+from clew.errors import ConfigError, RecipeError
+from clew.recipe import Recipe, resolve
+from clew.recipe.lookup import FILE_MODULE
 from clew.settings import Settings, load_settings
 from clew.storage import absolute_location, is_url, local_path
 
-_KEY = re.compile(r"[0-9a-f]{16,64}")
-"""The form of a dataset's content key."""
 MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
 """Options of `clew train --model` that take one value."""
 
@@ -29,7 +32,10 @@ class JobOptions(TypedDict, total=False):
     dataset: str | None
     """The dataset: a folder, its full path on the agent's machine, or its key."""
     resources: Mapping[str, Any] | None
-    """Fields of `Resources`. Default for `workers`: the number of processes of the job."""
+    """Fields of `Resources`; memory and wall time also as text (`16G`, `2h`). Default for `workers`: the number of
+    processes of the job."""
+    store: str | None
+    """Where the outputs go: a URL of a store, or a folder of the agent's machine."""
     priority: int
     group: str | None
     requeue: int
@@ -38,8 +44,8 @@ class JobOptions(TypedDict, total=False):
 
 
 def submission(
-    target: str,
-    settings: Sequence[str] = (),
+    target: str | Path | type[Recipe],
+    settings: Sequence[str] | Mapping[str, Any] = (),
     *,
     kind: Kind = "train",
     model: Mapping[str, Any] | None = None,
@@ -51,12 +57,14 @@ def submission(
     because agents run elsewhere.
 
     Args:
-        target: A recipe's name or file, a YAML file or a run's folder. For `evaluate`: the number of the job whose run
-            is evaluated. For `bench`: the arguments of `clew bench` as one text. For `script`: a Python or shell file.
-        settings: Changes of settings, such as `train.epochs=10`.
+        target: A recipe's name, file or class, a YAML file or a run's folder. For `evaluate`: the number of the job
+            whose run is evaluated. For `bench`: the arguments of `clew bench` as one text. For `script`: a Python or
+            shell file.
+        settings: Changes of settings: `["train.epochs=10"]` or `{"train.epochs": 10}`.
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
-        options: Fields of `JobOptions`: name, dataset, resources, priority, group, requeue, arguments.
+        options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
+            arguments.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -67,6 +75,9 @@ def submission(
         >>> job.name, job.resources.cpus
         ('tracking', 4)
     """
+    if isinstance(settings, Mapping):
+        settings = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+    target = str(target) if isinstance(target, (str, Path)) else _recipe_location(target)
     if kind == "evaluate":
         return _evaluation(target, settings, options)
     if kind == "bench":
@@ -78,19 +89,42 @@ def submission(
     loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
-    data, files = _portable(loaded, kind)
+    data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
     body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
-    return _validated({**body, "name": Path(options.get("name") or Path(loaded.recipe.location).stem).name})
+    return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
+
+
+def _recipe_location(kind: type[Recipe]) -> str:
+    """Return what a recipe's class is loaded by elsewhere: its name, `file.py:Class`, or the module of a package.
+
+    Raises:
+        RecipeError: The class was typed in, or its file submits it whenever it is loaded.
+    """
+    if kind.__module__.startswith(FILE_MODULE):
+        hint = "put the submission under `if __name__ == '__main__':`"
+        raise RecipeError(f"the file of recipe {kind.__name__} submits it while it is loaded; {hint}")
+    location = resolve(kind).location
+    if not location:
+        raise RecipeError(f"recipe {kind.__name__} was typed in, and agents cannot load it; save it in a file")
+    module, _, name = location.partition(":")
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or location)
+    if name and not {"site-packages", "dist-packages"} & set(file.parts):
+        return f"{file}:{name}"
+    return f"{location}:{kind.__name__}" if file.suffix == ".py" and not name else location
 
 
 def _common_fields(options: JobOptions) -> dict[str, Any]:
     """The fields of `Submission` that do not depend on the kind."""
     resources = {name: value for name, value in (options.get("resources") or {}).items() if value is not None}
+    for name, parse in (("memory", parse_bytes), ("wall_time", parse_seconds)):
+        if isinstance(resources.get(name), str):
+            resources[name] = parse(resources[name], f"--{name.replace('_', '-')}")
     same = {"priority": options.get("priority", 0), "requeue": options.get("requeue", 0)}
-    return {**same, "group": options.get("group"), "resources": resources}
+    store = None if options.get("store") is None else absolute_location(str(options.get("store")))
+    return {**same, "group": options.get("group"), "resources": resources, "store": store}
 
 
 def _validated(body: Mapping[str, Any]) -> Submission:
@@ -127,13 +161,16 @@ def _script(path: Path, settings: Sequence[str], options: JobOptions) -> Submiss
     if settings or options.get("dataset") is not None:
         raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
     name = options.get("name") or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "script"
-    body = {**_common_fields(options), "kind": "script", "name": name, "files": _code(path)}
+    body = {**_common_fields(options), "kind": "script", "name": name, "files": code_files(path)}
     body["resources"] = _with_workers(1, body["resources"])
     return _validated({**body, "arguments": [path.name, *(options.get("arguments") or ())]})
 
 
-def _code(path: Path) -> dict[str, str]:
+def code_files(path: Path) -> dict[str, str]:
     """Return a file as it is sent with a job; of Python, also the modules of its folder that it imports.
+
+    Args:
+        path: A Python file or another text file.
 
     Raises:
         ConfigError: A file cannot be sent.
@@ -189,19 +226,28 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
     if path.suffix == ".py":
         if not path.is_file():
             raise ConfigError(f"{reference}: no such file; expected file.py:name")
-        files.update(_code(path))
+        files.update(code_files(path))
         return f"{path.name}{colon}{name}"
     return str(path.absolute()) if path.is_file() else reference
 
 
-def _portable(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return settings that mean the same on another machine, and the files they need."""
+def portable_settings(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return settings that mean the same on another machine, and the files they need.
+
+    Args:
+        loaded: The settings of this machine.
+        kind: The kind of job; `prepare` needs its input files by their full paths.
+
+    Raises:
+        ConfigError: A file cannot be sent, or `prepare` has no input.
+    """
     changes: dict[str, Any] = {}
     files: dict[str, str] = {}
-    location = Path(loaded.recipe.location)
+    file, _, name = loaded.recipe.location.partition(".py:")
+    location = Path(f"{file}.py" if name else file)
     if location.suffix == ".py":
-        files = _code(location)
-        changes["recipe"] = location.name
+        files = code_files(location)
+        changes["recipe"] = f"{location.name}:{name}" if name else location.name
     if kind == "prepare":
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
@@ -223,13 +269,19 @@ def _dataset(name: str) -> str:
     Raises:
         ConfigError: The folder does not exist and the path is not absolute, or the scheme of the URL is unknown.
     """
-    if _KEY.fullmatch(name) and not Path(name).exists():
+    if DATASET_KEY.fullmatch(name) and not Path(name).exists():
         return name
     location = absolute_location(name)
     if is_url(location) or Path(name).is_absolute() or local_path(name).exists():
         return location
     hint = "name a folder that `clew prepare` made, its full path on the agent's machine, its key, or a URL of a store"
     raise ConfigError(f"dataset {name}: no such folder; {hint}")
+
+
+def _default_name(loaded: Settings) -> str:
+    """The name of the recipe's file or class."""
+    location = loaded.recipe.location
+    return Path(location.partition(":")[0]).stem if ".py" in location else re.sub(r"[^\w.-]", "-", location)
 
 
 def _processes(loaded: Settings, kind: Kind) -> int:

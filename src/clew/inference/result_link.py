@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,13 +11,17 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroupGloo
 
 from clew.jobs.rank_info import RankInfo
+from clew.training.message_codec import decode, encode
 
 _PATIENCE = datetime.timedelta(minutes=60)
 """How long another rank may need for one unit."""
 
 
 class ResultLink:
-    """Messages between ranks. It uses a separate process group, so that it does not interfere with one of the user."""
+    """Messages between ranks. Nothing is pickled.
+
+    It uses a separate process group, so that it does not interfere with one of the user.
+    """
 
     def __init__(self, place: RankInfo, store: Store | None) -> None:
         self.rank, self.ranks = place.rank, place.ranks
@@ -52,7 +55,7 @@ class ResultLink:
 
     def send(self, item: Any, rank: int) -> Callable[[], None]:
         """Start to send an item. The returned function waits until it has been received."""
-        data = torch.frombuffer(bytearray(pickle.dumps(item, pickle.HIGHEST_PROTOCOL)), dtype=torch.uint8)
+        data = torch.frombuffer(encode(item), dtype=torch.uint8)
         parts = [torch.tensor([len(data)]), data]
         pending = [(self._group.send([part], rank, 0), part) for part in parts]  # a part must exist until it is sent
 
@@ -68,4 +71,4 @@ class ResultLink:
         self._group.recv([length], rank, 0).wait()
         data = torch.empty(int(length), dtype=torch.uint8)
         self._group.recv([data], rank, 0).wait()
-        return pickle.loads(data.numpy().tobytes())
+        return decode(data.numpy().data)

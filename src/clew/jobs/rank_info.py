@@ -6,10 +6,10 @@ the environment. clew recognises which of them it was.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from clew.core.files import write_text
+from clew.core.private_files import private_folder, read_private, write_private
 from clew.errors import RunError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def open_rank_store(place: RankInfo, folder: Path) -> Store:
     """A store through which all ranks exchange messages; `folder` is one that all of them see.
 
     Raises:
-        RunError: the other ranks did not come.
+        RunError: the other ranks did not come, or another user has made a file in their place.
     """
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
@@ -77,20 +77,20 @@ def open_rank_store(place: RankInfo, folder: Path) -> Store:
         store, _, _ = next(iter(rendezvous("env://", place.rank, place.ranks)))
         return PrefixStore(f"clew-{next(_stores)}", store)  # the launcher's store outlives a training
     one_host = place.local_ranks == place.ranks
-    file = (
-        Path(tempfile.gettempdir()) if one_host else folder
-    ) / f".clew-meeting-{os.getuid()}-{_key(place, one_host)}"
+    file = (private_folder() if one_host else folder) / f".clew-meeting-{os.getuid()}-{_key(place, one_host)}"
     return open_store_at(file, place.rank, place.ranks, "127.0.0.1" if one_host else os.uname().nodename)
 
 
 def open_store_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store:
     """The same by a file that does not exist yet, with rank 0 on `host`.
 
+    A file of another user is refused: its address would be that of a process of that user.
+
     The messages are not in the file itself, as in torch's FileStore: there a rank that waits takes the lock so often
     that the writing rank may never get it (observed with two ranks on a busy machine).
 
     Raises:
-        RunError: rank 0 did not come.
+        RunError: rank 0 did not come, or the file belongs to another user.
     """
     from torch._C._distributed_c10d import TCPStore
 
@@ -103,7 +103,7 @@ def open_store_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") ->
         port = listener.getsockname()[1]
         descriptor = listener.detach()
     served = TCPStore(host, port, ranks, is_master=True, wait_for_workers=False, master_listen_fd=descriptor)
-    write_text(file, f"{host} {served.port}")
+    write_private(file, f"{host} {served.port}")
     _gather(served, ranks)
     file.unlink(missing_ok=True)
     return served
@@ -119,8 +119,8 @@ def _gather(store: Store, ranks: int) -> None:
 def _read(file: Path) -> list[str]:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
-        if file.exists():
-            return file.read_text().split()
+        with contextlib.suppress(FileNotFoundError):
+            return read_private(file).split()
         time.sleep(0.02)
     raise RunError(f"rank 0 did not write {file} in {_PATIENCE:.0f} s")
 

@@ -123,7 +123,32 @@ class DoctorTask(Section):
     """Where each rank writes what it found."""
 
 
-Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask
+class GridSearch(Section):
+    """A search over settings that PanDA steers."""
+
+    space: str
+    """The space to search, as the JSON text of phpo."""
+    points: Annotated[int, Field(ge=1)]
+    parallel: Annotated[int, Field(ge=1)]
+
+
+class GridTask(Section):
+    """A whole task of PanDA: what its jobs run on the grid, and the files that travel with it."""
+
+    kind: Literal["grid"] = "grid"
+    command: str
+    """The command of a job; `%IN` stands for its input files."""
+    inputs: tuple[str, ...] = ()
+    """The datasets whose files the jobs read."""
+    outputs: tuple[str, ...] = ()
+    """The files that a job returns."""
+    files: dict[str, str] = {}
+    """Names and texts of the files in the working folder of a job."""
+    search: GridSearch | None = None
+    """None: one job; otherwise one job per point."""
+
+
+Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask | GridTask
 _ADAPTER: TypeAdapter[Task] = TypeAdapter(Annotated[Task, Field(discriminator="kind")])
 
 

@@ -18,6 +18,8 @@ from clew.errors import ClewError, RecipeError, nearest
 from clew.recipe.contract import Recipe
 
 ENTRY_POINTS = "clew.recipes"
+FILE_MODULE = "clew_recipe_"
+"""How the name of a module begins that was loaded from a recipe's file."""
 _DIGEST = "__clew_digest__"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
@@ -128,7 +130,7 @@ def _load_file(path: Path) -> Any:
     if root is not None:
         version = (root / SAVED_CODE).read_text()
         return _with_location(path, lambda: load_private(root, path, version))
-    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{FILE_MODULE}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     module = sys.modules.get(name)
     if module is None or vars(module).get(_DIGEST) != digest:

@@ -163,6 +163,11 @@ class Run:
         return self.path / "plots"
 
     @property
+    def artefacts(self) -> Path:
+        """Files that a script saved with `clew.artefact`."""
+        return self.path / "artefacts"
+
+    @property
     def replicas_folder(self) -> Path:
         """The runs of an ensemble, if this run is one."""
         return self.path / "replicas"

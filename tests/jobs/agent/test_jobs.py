@@ -19,7 +19,7 @@ from clew.client.job import JobOrder
 from clew.client.submission import submission
 from clew.errors import ConfigError
 from clew.jobs.agent.commands import order_task
-from clew.jobs.agent.completion import finish
+from clew.jobs.agent.completion import Delivery, finish
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.task import CommandTask
 from tests.jobs.agent.conftest import StartAgent
@@ -143,7 +143,7 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(client_for: ClientFor,
     output.mkdir(parents=True)
     (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
     for _ in range(2):  # the answer may get lost
-        assert finish(order, root, ada.server) == ""
+        assert finish(order, root, ada.server, succeeded=True) == Delivery()
     (benchmark,) = ada.connection.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
     assert benchmark["document"] == {"speed-up": [1.0, 1.9]} and benchmark["host"]
 

@@ -19,7 +19,14 @@ from clew.jobs.task import FillCacheTask, command_task
 
 if TYPE_CHECKING:
     from clew.data.prepare.api import Explanation
+    from clew.settings import Settings as LoadedSettings
 
+_Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PLACE", help="Use the dataset if it is there: a folder or store of datasets, or `server`. Repeatable."
+    ),
+]
 _SPREADS = ("cores", "mpi", "array")
 
 
@@ -86,6 +93,7 @@ def prepare(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing dataset.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again.")] = False,
+    reuse: _Places = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print what is cached, and why not; then stop.")] = False,
     spread: Annotated[
         str | None,
@@ -106,10 +114,9 @@ def prepare(
       mpiexec -n 8 clew prepare tracking --input events
       clew prepare tracking --input events --on mycluster --workers 32 --as mpi
       clew prepare tracking --input events --on mycluster --workers 20 --as array
+      clew prepare tracking --input events --reuse s3://bucket/datasets --reuse server
     """
-    from clew.cli.runs.follow import preparing
     from clew.data.prepare import api
-    from clew.data.prepare.executors import mpi_rank
     from clew.settings import load_settings
 
     chosen = _prepare_settings(input=input, output=output, workers=workers, settings=settings, executor=executor)
@@ -117,6 +124,16 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
+    if reuse:
+        _reuse(loaded, reuse)
+    _prepare(loaded, replace=replace, verify=verify)
+
+
+def _prepare(loaded: LoadedSettings, *, replace: bool, verify: bool) -> None:
+    from clew.cli.runs.follow import preparing
+    from clew.data.prepare import api
+    from clew.data.prepare.executors import mpi_rank
+
     with show_fetches(), preparing() as view, printed_warnings():
         try:
             dataset = api.prepare(
@@ -128,6 +145,41 @@ def prepare(
             raise
         if not mpi_rank():  # under mpiexec only rank 0 prints
             view.prepared(dataset)
+
+
+def _reuse(loaded: LoadedSettings, places: Sequence[str]) -> None:
+    """Bring a dataset that was prepared before to the output, if one of the places has it. Print what is used."""
+    from clew import storage
+    from clew.data.prepare import api
+    from clew.data.prepare.reuse import REGISTERED, fetch_dataset, find_dataset
+    from clew.jobs.rank_info import current_rank
+
+    if current_rank().ranks > 1:
+        raise ConfigError("--reuse: not under mpiexec or srun with several ranks; leave it out")
+    output = loaded.prepare.output
+    if storage.is_url(output) or storage.local_path(output).exists():
+        return
+    key = api.dataset_key(loaded.recipe, loaded.prepare)
+    known = [each for place in places for each in (_registered(key) if place == REGISTERED else [place])]
+    location = find_dataset(key, known)
+    if location is None:
+        return
+    console.print(f"the dataset {key[:16]} is at {escape(storage.mask_secrets(location))}: it is not prepared again")
+    with show_fetches():
+        fetch_dataset(location, storage.local_path(output))
+
+
+def _registered(key: str) -> Sequence[str]:
+    """Where a server knows a dataset. A server that does not answer is no reason not to prepare it."""
+    from clew.client.client import Client
+    from clew.errors import ServerError
+
+    try:
+        with Client(retry_seconds=0) as client:
+            return client.datasets.locations(key)
+    except ServerError as error:
+        console.print(f"[yellow]--reuse server: {escape(str(error))}[/]")
+        return []
 
 
 def _inputs(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.submit_options import SubmitOptions
-from clew.cli.options import bold, console, overrides, parse_bytes, parse_seconds, program, takes_options
+from clew.cli.options import bold, console, overrides, program, takes_options
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def submit(options: SubmitOptions) -> None:
       clew submit 'scale tracking --dataset /data/tracks --workers 1,2,4' --kind bench --cpus 4
       clew submit tracking --dataset /shared/data --workers 8 --nodes 2 --on mycluster
       clew submit --kind script train.py --workers 2 -- --lr 0.1
+      clew submit my_recipe.py --dataset rucio:user.me:samples --store 'rucio:user.me:models?rse=SITE_DISK'
 
     Settings are checked here before anything is sent. A recipe or script travels with the job, with the modules of its
     folder that it imports.
@@ -45,15 +46,28 @@ def submit(options: SubmitOptions) -> None:
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
     if options.kind == "script":
-        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
+        submit_site.submit_script(site, options)
+        return
     if options.model is not None or options.kind == "bench":
         verb = "train --model" if options.model is not None else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
     training = {name: getattr(options, name) for name in ("dataset", "workers", "epochs", "settings", "output")}
+    training["settings"] = [*(options.settings or ()), *_store_settings(options)]
     more = {name: getattr(options, name) for name in ("requeue", "priority", "group", "dry_run")}
     resources = {**options.resources(), **more, "json": options.as_json}
     follow = options.wait or options.follow
     submit_site.submit_directly(site, options.recipe, options.kind, training, resources, follow=follow)
+
+
+def _store_settings(options: SubmitOptions) -> list[str]:
+    """The store of a job that no agent watches: its training writes to it."""
+    if options.store is None:
+        return []
+    if options.kind != "train":
+        raise ConfigError(f"--store: without a server only a training can store its outputs, not {options.kind}")
+    from clew.storage import absolute_location
+
+    return [f"train.store.to={absolute_location(options.store)}"]
 
 
 def _submission(options: SubmitOptions) -> Submission:
@@ -67,23 +81,14 @@ def _submission(options: SubmitOptions) -> Submission:
         kind=cast("Kind", options.kind),
         name=options.output,
         dataset=options.dataset,
-        resources={**_in_units(options.resources()), **({"workers": options.workers} if script else {})},
+        store=options.store,
+        resources={**options.resources(), **({"workers": options.workers} if script else {})},
         priority=options.priority,
         group=options.group,
         requeue=options.requeue,
         arguments=options.arguments or (),
         model=None if options.model is None else {"model": options.model, **options.file_options()},
     )
-
-
-def _in_units(resources: dict[str, Any]) -> dict[str, Any]:
-    """Resources with memory in bytes and times in seconds."""
-    memory, wall_time = resources["memory"], resources["wall_time"]
-    return {
-        **resources,
-        "memory": None if memory is None else int(parse_bytes(memory, "--memory")),
-        "wall_time": None if wall_time is None else parse_seconds(wall_time, "--wall-time"),
-    }
 
 
 def _submit_to_server(job: Submission, options: SubmitOptions) -> None:

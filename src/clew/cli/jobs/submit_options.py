@@ -56,6 +56,10 @@ class SubmitOptions(ModelOptions, ResourceOptions):
     ] = None
     kind: Annotated[str, typer.Option(help="train, tune, prepare, evaluate, bench or script.")] = "train"
     dataset: Annotated[str | None, typer.Option(help="A dataset's folder, or its key.")] = None
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="LOCATION", help="Put model, report and metrics there: rucio:, s3://, root://, a folder."),
+    ] = None
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that work together.")] = None
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data.")] = None
     settings: Settings = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -20,6 +19,7 @@ from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.executors import TaskQueue, executor_factory, mpi_rank
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.plan import PreparePlan
+from clew.data.prepare.reuse import key_at
 from clew.data.prepare.stages import no_events_error
 from clew.data.prepare.worker import (
     InputPiece,
@@ -127,7 +127,7 @@ def _to_store(plan: PreparePlan, *, replace: bool, **options: Any) -> Dataset:
         DataError: another dataset is there and `replace` is false, or the store cannot be written.
     """
     output = plan.config.output
-    existing_key = _key_at(output)
+    existing_key = key_at(output)
     if existing_key == plan.key and not options["verify"]:
         return Dataset(output)
     if existing_key and existing_key != plan.key and not replace:
@@ -146,16 +146,6 @@ def _to_store(plan: PreparePlan, *, replace: bool, **options: Any) -> Dataset:
         if not mpi_rank():
             shutil.rmtree(local_output, ignore_errors=True)
     return Dataset(output)
-
-
-def _key_at(location: str) -> str:
-    """Return the key of the dataset at a location; empty if there is none."""
-    try:
-        return str(json.loads(storage.read(location, MANIFEST))["key"])
-    except storage.StoreUnavailableError:
-        raise
-    except (DataError, ValueError, KeyError):
-        return ""
 
 
 def fill_cache(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, parts: int) -> None:
@@ -238,7 +228,7 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     output = plan.config.output
     state = "missing"
     if storage.is_url(output):
-        existing_key = _key_at(output)
+        existing_key = key_at(output)
         state = "missing" if not existing_key else "up to date" if existing_key == plan.key else "another dataset"
     elif (storage.local_path(output) / MANIFEST).exists():
         state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "another dataset"

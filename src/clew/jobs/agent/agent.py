@@ -25,7 +25,7 @@ from clew.client.connection import Connection
 from clew.client.job import JobResult
 from clew.errors import ServerError
 from clew.jobs.agent import commands
-from clew.jobs.agent.completion import finish
+from clew.jobs.agent.completion import Delivery, finish
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.agent.job_list import AgentJob, JobList, JobSettings, TaskOf
 from clew.jobs.agent.job_target import JobTarget
@@ -55,8 +55,8 @@ class _Reported:
     """Whether its records and artefacts were sent, or cannot be."""
     since: float = math.inf
     """When they were first sent."""
-    missing: str = ""
-    """Why not all of them are there."""
+    delivery: Delivery = field(default_factory=Delivery)
+    """What is missing, and where the outputs are."""
 
 
 @dataclass
@@ -205,24 +205,24 @@ class Agent:
 
     def _report_end(self, job: AgentJob, result: JobResult, known: _Reported) -> None:
         if result.state == "ended" and not known.finished:
-            self._upload(job, known)
-        reason = "; ".join(filter(None, (result.reason, known.missing)))[:1000]
-        if self._send(job.order.job, result.model_copy(update={"reason": reason})):
+            self._upload(job, known, succeeded=result.code == 0)
+        reason = "; ".join(filter(None, (result.reason, known.delivery.missing)))[:1000]
+        if self._send(job.order.job, result.model_copy(update={"reason": reason, "stored": known.delivery.stored})):
             self.print_message(f"job {job.order.job} has ended: {_end_in_words(result)}")
             with self._lock:
                 self._jobs.confirm(job.order.job, job.order.attempt)
 
-    def _upload(self, job: AgentJob, known: _Reported) -> None:
+    def _upload(self, job: AgentJob, known: _Reported, *, succeeded: bool) -> None:
         """Send what a job made. A server that answers but cannot accept it does not delay the job's end for ever."""
         known.since = min(known.since, time.monotonic())
         try:
-            known.missing = finish(job.order, self.folder, self.link.server)
+            known.delivery = finish(job.order, self.folder, self.link.server, succeeded=succeeded)
         except ServerError as error:
             if not error.status or time.monotonic() - known.since < _UPLOAD_PATIENCE:
                 raise
-            known.missing = f"not everything could be stored: {error}"
-        if known.missing:
-            self.print_message(f"job {job.order.job}: {known.missing}")
+            known.delivery = Delivery(f"not everything could be stored: {error}")
+        for message in filter(None, (known.delivery.missing, known.delivery.stored)):
+            self.print_message(f"job {job.order.job}: {message}")
         known.finished = True
 
     def _send(self, job: int, result: JobResult) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
+from clew.client.datasets import DATASET_KEY
 from clew.client.job import JobOrder
+from clew.data.prepare.reuse import REGISTERED, find_dataset
 from clew.errors import ConfigError, RunError
 from clew.jobs.agent.folder import AgentFolder, JobFolder
 from clew.jobs.task import ScriptTask, Task, TrainTask, command_task
 from clew.runs import Run
+from clew.storage import is_url
 
 
 def _train(order: JobOrder, root: AgentFolder) -> Task:
@@ -23,9 +25,9 @@ def _train(order: JobOrder, root: AgentFolder) -> Task:
     if order.arguments[:1] == ("--model",):
         return command_task(["train", *_local_arguments(order, folder), "--output", str(run.path)])
     if order.arguments:
-        dataset = _option("--dataset", _dataset(order))
+        dataset = _option("--dataset", _dataset(order, root))
         return command_task(["train", str(folder.spec_file), *dataset, "--output", str(run.path), *order.arguments])
-    return TrainTask(recipe=str(folder.spec_file), dataset=_dataset(order), output=str(run.path))
+    return TrainTask(recipe=str(folder.spec_file), dataset=_dataset(order, root), output=str(run.path))
 
 
 def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
@@ -33,16 +35,16 @@ def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
     return [str(folder.code / word) if word.partition(":")[0] in order.files else word for word in order.arguments]
 
 
-def _dataset(order: JobOrder) -> str | None:
-    """The dataset: a path as it is; a key as the first of its registered locations that this machine has."""
-    if order.dataset is None:
-        return None
-    present = [place for place in order.locations if (Path(place) / "manifest.json").is_file()]
-    if order.locations and not present:
-        raise RunError(
-            f"the dataset {order.dataset} is at {' and '.join(order.locations)}, and not on this agent's machine"
-        )
-    return (present or [order.dataset])[0]
+def _dataset(order: JobOrder, root: AgentFolder) -> str | None:
+    """The dataset: a path or URL as it is; a key as a place that this machine has, else as its URL in a store."""
+    if order.dataset is None or not DATASET_KEY.fullmatch(order.dataset):
+        return order.dataset
+    stored = [place for place in order.locations if is_url(place)]
+    folders = [place for place in order.locations if not is_url(place)]
+    location = find_dataset(order.dataset, [*folders, root.datasets])
+    if location is None and folders and not stored:
+        raise RunError(f"the dataset {order.dataset} is at {' and '.join(folders)}, and not on this agent's machine")
+    return location or (stored or [order.dataset])[0]
 
 
 def _option(name: str, value: str | None) -> list[str]:
@@ -54,14 +56,16 @@ def _tune(order: JobOrder, root: AgentFolder) -> Task:
     study = folder.output(order.name)
     if (study / "config.yaml").exists():
         return command_task(["tune", "run", "--resume", str(study)])
-    dataset = _option("--dataset", _dataset(order))
+    dataset = _option("--dataset", _dataset(order, root))
     return command_task(["tune", "run", str(folder.spec_file), *dataset, "--output", str(study), *order.arguments])
 
 
 def _prepare(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
+    places = [root.datasets, REGISTERED, *([order.store] if order.store else [])]
+    reuse = [word for place in places for word in ("--reuse", place)]
     output = str(folder.output(order.name))
-    return command_task(["prepare", str(folder.spec_file), "--output", output, *order.arguments])
+    return command_task(["prepare", str(folder.spec_file), "--output", output, *reuse, *order.arguments])
 
 
 def _evaluate(order: JobOrder, root: AgentFolder) -> Task:
@@ -69,7 +73,7 @@ def _evaluate(order: JobOrder, root: AgentFolder) -> Task:
     if trained is None:
         raise RunError(f"the run of job {order.target_key} is not on this agent")
     run = str(root.job(trained.key).output(trained.name))
-    return command_task(["evaluate", run, *_option("--dataset", _dataset(order)), *order.arguments])
+    return command_task(["evaluate", run, *_option("--dataset", _dataset(order, root)), *order.arguments])
 
 
 def _bench(order: JobOrder, root: AgentFolder) -> Task:

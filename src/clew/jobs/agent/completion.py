@@ -5,26 +5,54 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from clew.client.connection import Connection
 from clew.client.job import JobOrder
 from clew.errors import ClewError, ServerError
 from clew.jobs.agent.folder import AgentFolder
+from clew.jobs.agent.outputs import store_outputs
 from clew.runs import Run
 from clew.runs.folder import list_runs
 from clew.runs.push import Pusher
+from clew.storage import mask_secrets
 
 
-def finish(order: JobOrder, root: AgentFolder, server: str) -> str:
-    """Send the results of a job, with the token of the job.
+@dataclass(frozen=True)
+class Delivery:
+    """What became of the results of a job."""
 
-    Returns:
-        Why some results were not sent; empty if all were.
+    missing: str = ""
+    """Why some results were not sent; empty if all were."""
+    stored: str = ""
+    """Where its outputs are in its store."""
+
+
+def finish(order: JobOrder, root: AgentFolder, server: str, *, succeeded: bool) -> Delivery:
+    """Send the results of a job, with the token of the job; if it succeeded, also to its store.
 
     Raises:
         ServerError: The server is not reachable; try again.
     """
+    missing = _send_results(order, root, server)
+    if order.store is None or not succeeded:
+        return Delivery(missing)
+    try:
+        stored = store_outputs(order, root)
+        if order.kind == "prepare":
+            with Connection(server, order.token, retry_seconds=0) as connection:
+                _register_dataset(root.job(order.key).output(order.name), order.name, connection, stored)
+        return Delivery(missing, stored)
+    except ServerError:
+        raise
+    except (ClewError, OSError, ValueError) as error:
+        where = mask_secrets(order.store)
+        return Delivery("; ".join(filter(None, (missing, f"not stored at {where}: {mask_secrets(str(error))}"))))
+
+
+def _send_results(order: JobOrder, root: AgentFolder, server: str) -> str:
+    """Send the results to the server. Return why some were not sent."""
     with Connection(server, order.token, retry_seconds=0) as connection:
         try:
             if order.kind == "prepare":
@@ -73,12 +101,12 @@ def _push(run: Run, connection: Connection) -> None:
     pusher.note()
 
 
-def _register_dataset(folder: Path, name: str, connection: Connection) -> None:
-    """Register a dataset at the server, by its key."""
+def _register_dataset(folder: Path, name: str, connection: Connection, stored: str = "") -> None:
+    """Register a dataset at the server, by its key: in its folder, or where it was stored."""
     file = folder / "manifest.json"
     if file.is_file():
         manifest = json.loads(file.read_text())
-        body = {"key": manifest["key"], "name": name, "location": str(folder), "manifest": manifest}
+        body = {"key": manifest["key"], "name": name, "location": stored or str(folder), "manifest": manifest}
         connection.call("POST", "/datasets", body=body)
 
 

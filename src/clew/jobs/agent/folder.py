@@ -85,6 +85,11 @@ class AgentFolder:
         """One folder per job."""
         return self.path / "jobs"
 
+    @property
+    def datasets(self) -> str:
+        """A glob of the folders that may hold datasets which its jobs prepared."""
+        return str(self.jobs / "*" / "output" / "*")
+
     def job(self, job: str) -> JobFolder:
         """The folder of a job; it may not exist yet."""
         return JobFolder(self.jobs / job)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.client.job import HeldJob, JobOrder, JobResult, Slots
+from clew.core.failure_message import failure_message
 from clew.core.log_tail import last_message
 from clew.errors import ClewError
 from clew.jobs import supervisor
@@ -221,7 +222,7 @@ class JobList:
             reason = launcher.explain(launched) or "it ended without a record"
             launcher.kill(launched)
             return JobResult(attempt=attempt, state="lost", reason=reason[:1000])
-        reason = end.reason or ("" if end.code in (0, STOPPED) else last_message(job.log))
+        reason = end.reason or ("" if end.code in (0, STOPPED) else _error_of(job))
         return JobResult(
             attempt=attempt,
             state="ended",
@@ -237,6 +238,10 @@ class JobList:
         file = job.folder.confirmed_file(job.order.attempt)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
+
+
+def _error_of(job: AgentJob) -> str:
+    return failure_message(job.log, job.folder.code, first=job.order.resources.workers > 1)
 
 
 def _slot_of(spec: ProcessSpec) -> Slot:

@@ -22,6 +22,7 @@ from clew.server.api.dependencies import (
     Number,
     Reader,
     ResultPage,
+    RunReader,
     RunWriter,
     ServiceOf,
     Text,
@@ -30,15 +31,19 @@ from clew.server.api.dependencies import (
 )
 from clew.server.database.tables import benchmarks, datasets, runs
 from clew.server.database.writer import Transaction
+from clew.server.jobs.orders import registered_locations
 from clew.server.problems import not_found
 
 router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
 
 
+DATASET_KEY = r"^[0-9a-zA-Z._:-]{1,200}$"
+
+
 class NewDataset(Body):
     """A prepared dataset to register. The server stores its description, not its samples."""
 
-    key: Annotated[str, Field(pattern=r"^[0-9a-zA-Z._:-]{1,200}$")]
+    key: Annotated[str, Field(pattern=DATASET_KEY)]
     """The key of its content, as in the manifest."""
     name: Name
     location: Annotated[Text, Field(min_length=1)]
@@ -53,6 +58,12 @@ class DatasetRow(DatasetInfo):
     group: int | None
     runs: int = 0
     """The number of visible runs that were trained on it."""
+
+
+class DatasetLocations(BaseModel):
+    """Where the files of a dataset are, the newest registration first."""
+
+    locations: tuple[str, ...]
 
 
 class DatasetDetail(DatasetRow):
@@ -129,6 +140,23 @@ async def make_dataset(service: ServiceOf, caller: RunWriter, body: NewDataset, 
     made, row = await service.write_async(work)
     response.status_code = 201 if made else 200
     return DatasetRow(**{name: row[name] for name in DatasetRow.model_fields if name != "runs"})
+
+
+@router.get("/datasets/key/{key}")
+def get_dataset_locations(
+    service: ServiceOf, caller: RunReader, key: Annotated[str, Path(pattern=DATASET_KEY)]
+) -> DatasetLocations:
+    """Return where a dataset is, by the key of its content. A job may ask for those of its owner and group."""
+    with service.database.read() as connection:
+        if caller.job is not None:
+            group = caller.group_id(None, connection)
+            locations = registered_locations(connection, key, owner=caller.user, group=group)
+        else:
+            query = sa.select(datasets.c.location).where(datasets.c.key == key, caller.visible(datasets))
+            locations = tuple(connection.execute(query.order_by(datasets.c.id.desc()).limit(100)).scalars())
+    if not locations:
+        raise not_found("dataset", key)
+    return DatasetLocations(locations=locations)
 
 
 @router.get("/datasets/{number}")

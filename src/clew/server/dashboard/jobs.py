@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from clew.client.job import Job, Resources
+from clew.client.job import Job, JobDetail, Resources
 from clew.core.config import to_yaml
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
@@ -57,9 +57,13 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
         "log_next": log.next,
         "yaml": to_yaml(detail.spec),
         "events": events,
-        "resources": [*resources, ("dataset", detail.dataset or "–")],
+        "resources": [*resources, ("dataset", detail.dataset or "–"), *_stored(detail)],
     }
     return layout.page(request, "job.html", "jobs", **values)
+
+
+def _stored(job: JobDetail) -> list[tuple[str, str]]:
+    return [] if job.store is None else [("stored at" if job.stored else "store", job.stored or job.store)]
 
 
 def job_values(job: Job) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from clew.client.job import FINAL_STATES, Submission
 from clew.server.accounts.audit import record_action
 from clew.server.accounts.caller import Caller
-from clew.server.database.tables import groups, jobs
+from clew.server.database.tables import jobs
 from clew.server.database.writer import Transaction
 from clew.server.jobs import queue
 from clew.server.jobs.job_rows import visible_job
@@ -21,14 +22,13 @@ from clew.server.problems import RequestError
 _SUBMITTED_COLUMNS = {"name", "kind", "spec", "files", "arguments", "priority", "dataset"}
 
 
-def submit(transaction: Transaction, caller: Caller, submission: Submission, *, retry_of: int | None = None) -> int:
-    """Add a job to the queue.
+def submit(transaction: Transaction, caller: Caller, submission: Submission) -> int:
+    """Add a job of the caller to the queue.
 
     Args:
         transaction: The open transaction.
         caller: The user who submits.
         submission: The job. The same `uid` again is the same job.
-        retry_of: The job that this one repeats.
 
     Returns:
         The id of the job.
@@ -36,16 +36,32 @@ def submit(transaction: Transaction, caller: Caller, submission: Submission, *, 
     Raises:
         RequestError: the caller is not in the group, or there is no job to evaluate.
     """
-    now, uid = time.time(), submission.uid or secrets.token_hex(8)
     group = caller.group_id(submission.group, transaction.connection)
-    existing = transaction.scalar(sa.select(jobs.c.id).where(jobs.c.owner == caller.user, jobs.c.handle == uid))
+    return _add_job(transaction, caller, submission, _Origin(caller.user, group))
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a new job comes from."""
+
+    owner: int
+    """The user whose code it is, and whose agents and accounts run it."""
+    group: int | None
+    retry_of: int | None = None
+    """The job that it repeats."""
+
+
+def _add_job(transaction: Transaction, caller: Caller, submission: Submission, origin: _Origin) -> int:
+    now, uid = time.time(), submission.uid or secrets.token_hex(8)
+    existing = transaction.scalar(sa.select(jobs.c.id).where(jobs.c.owner == origin.owner, jobs.c.handle == uid))
     if existing is not None:
         return int(existing)
     target = submission.target_job
-    agent = None if target is None else _evaluated_job(transaction, caller, target).agent
+    agent = None if target is None else _evaluated_job(transaction, caller, target, origin.owner).agent
     row = submission.model_dump(include=_SUBMITTED_COLUMNS, mode="json")
-    row |= {"owner": caller.user, "group": group, "resources": submission.resources.model_dump()}
-    row |= {"facts": {"of": target, "retry_of": retry_of, "memory": None}, "handle": uid, "agent": agent}
+    row |= {"owner": origin.owner, "group": origin.group, "resources": submission.resources.model_dump()}
+    row["facts"] = {"of": target, "retry_of": origin.retry_of, "memory": None, "store": submission.store}
+    row |= {"handle": uid, "agent": agent}
     row |= {"state": "waiting", "attempt": 0, "attempts": submission.requeue + 1, "reason": ""}
     job = transaction.add(jobs, **row, created=now, updated=now)
     queue.add_job_event(transaction, job, "submitted", f"by {caller.name}", now=now)
@@ -54,10 +70,10 @@ def submit(transaction: Transaction, caller: Caller, submission: Submission, *, 
     return job
 
 
-def _evaluated_job(transaction: Transaction, caller: Caller, job: int) -> Any:
-    """Return the row of a training job of the caller that an agent has run."""
+def _evaluated_job(transaction: Transaction, caller: Caller, job: int, owner: int) -> Any:
+    """Return the row of a training job of the owner that an agent has run."""
     row = visible_job(transaction.connection, caller, job)
-    if row.owner != caller.user or row.kind != "train" or row.agent is None:
+    if row.owner != owner or row.kind != "train" or row.agent is None:
         hint = "name a training job of your own that an agent has run"
         raise RequestError(409, f"the run of job {job} cannot be evaluated", where="target_job", hint=hint)
     return row
@@ -104,19 +120,20 @@ def requeue(transaction: Transaction, caller: Caller, job: int) -> None:
 
 
 def retry(transaction: Transaction, caller: Caller, job: int) -> int:
-    """Submit a copy of a job, which starts from the beginning, and return its id."""
+    """Submit a copy of a job, which starts from the beginning, and return its id.
+
+    The copy belongs to the owner of the job, whoever asks for it: its code is the owner's, so it must not run with
+    the agents and the account of another user.
+    """
     row = visible_job(transaction.connection, caller, job)
-    group = None
-    if row.group is not None:
-        group = transaction.scalar(sa.select(groups.c.name).where(groups.c.id == row.group))
     submission = Submission.model_validate(
         {
             **{name: getattr(row, name) for name in ("kind", "name", "spec", "arguments", "resources", "priority")},
             "files": row.files or {},
             "target_job": row.facts["of"],
             "dataset": row.dataset,
+            "store": row.facts.get("store"),
             "requeue": row.attempts - 1,
-            "group": group,
         }
     )
-    return submit(transaction, caller, submission, retry_of=job)
+    return _add_job(transaction, caller, submission, _Origin(row.owner, row.group, retry_of=job))

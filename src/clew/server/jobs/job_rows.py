@@ -79,7 +79,8 @@ def job_detail(connection: sa.Connection, caller: Caller, job: int) -> JobDetail
     row = connection.execute(_select_jobs(detail=True).where(jobs.c.id == job)).mappings().one()
     facts = row["facts"] or {}
     detail = {"spec": row["spec"], "arguments": row["arguments"], "files": row["files"] or {}}
-    return JobDetail.model_validate({**_job_values(row), **detail, "target_job": facts.get("of")})
+    detail |= {"target_job": facts.get("of"), "store": facts.get("store")}
+    return JobDetail.model_validate({**_job_values(row), **detail})
 
 
 def job_history(connection: sa.Connection, job: int, *, limit: int, after: int = 0) -> list[dict[str, Any]]:
@@ -120,6 +121,7 @@ def _job_values(row: sa.RowMapping) -> dict[str, Any]:
         "cancelling": row["cancel"] is not None and row["state"] not in FINAL_STATES,
         "exit_code": row["exit_code"],
         "peak_memory": facts.get("memory"),
+        "stored": facts.get("stored"),
         "retry_of": facts.get("retry_of"),
         "started": row["begun"],
     }

@@ -45,6 +45,7 @@ def make_order(transaction: Transaction, job: int) -> JobOrder:
         target_key=_target_key(transaction, target),
         dataset=row["dataset"],
         locations=_dataset_locations(transaction, row),
+        store=row["facts"].get("store"),
         resources=row["resources"],
         token=add_token(transaction, token)[1],
     )
@@ -63,8 +64,13 @@ def _dataset_locations(transaction: Transaction, row: sa.RowMapping) -> tuple[st
     """Return registered locations of the job's dataset: those of the job's owner and group."""
     if row["dataset"] is None:
         return ()
-    visible = datasets.c.owner == row["owner"]
-    if row["group"] is not None:
-        visible = visible | (datasets.c.group == row["group"])
-    query = sa.select(datasets.c.location).where(datasets.c.key == row["dataset"], visible)
-    return tuple(transaction.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LOCATIONS)).scalars())
+    return registered_locations(transaction.connection, row["dataset"], owner=row["owner"], group=row["group"])
+
+
+def registered_locations(connection: sa.Connection, key: str, *, owner: int, group: int | None) -> tuple[str, ...]:
+    """Return where the dataset with a key was registered by a user or for a group, the newest first."""
+    visible = datasets.c.owner == owner
+    if group is not None:
+        visible = visible | (datasets.c.group == group)
+    query = sa.select(datasets.c.location).where(datasets.c.key == key, visible)
+    return tuple(connection.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LOCATIONS)).scalars())

@@ -107,6 +107,7 @@ def record_result(
         return True
     facts = row["facts"] or {}
     facts = {**facts, _SILENT_FACT: False, "memory": max(result.memory, facts.get("memory") or 0)}
+    facts |= {"stored": result.stored} if result.stored else {}
     values = {"exit_code": result.code, "facts": facts, "begun": result.began or row["begun"]}
     if result.state == "lost":
         _update_job(transaction, job, values, now=now)

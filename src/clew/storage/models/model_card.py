@@ -34,6 +34,26 @@ def model_weights(run: Run) -> Path:
     raise RunError(f"{run.path}: no weights to store; did the run finish its first epoch?")
 
 
+def model_files(run: Run) -> list[Path]:
+    """The files that are the model: its weights and, of a user's own training loop, what it saved as artefacts.
+
+    Raises:
+        RunError: The run was trained by clew and has no weights.
+    """
+    artefacts = sorted(path for path in run.artefacts.rglob("*") if path.is_file() and path.name[0] != ".")
+    if artefacts or not run.config().data.get("recipe"):  # an own loop may only log metrics
+        return artefacts
+    return [model_weights(run)]
+
+
+def _model_hash(run: Run) -> str:
+    """SHA-256 of the model's file. Of several files, or none: of their hashes and the settings."""
+    digests = [sha256(path) for path in model_files(run)]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(" ".join([*digests, config_hash(run.config())]).encode()).hexdigest()
+
+
 def model_facts(run: Run) -> dict[str, Any]:
     """The facts of a run's model: metrics as numbers (`val_loss`, `test_accuracy`, ...), hashes, versions and data.
 
@@ -58,7 +78,7 @@ def model_facts(run: Run) -> dict[str, Any]:
         "step": best.get("step", 0),
         "parameters": summary.parameters,
         "config_hash": config_hash(run.config()),
-        "weights_sha256": sha256(model_weights(run)),
+        "weights_sha256": _model_hash(run),
         "dataset": dataset if dataset.startswith("rucio:") else str(manifest.get("key", "")),
         "dataset_key": str(manifest.get("key", "")),
         "inputs": names[:_MAX_NAMES],

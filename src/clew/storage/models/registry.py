@@ -21,7 +21,7 @@ from clew.runs import Run
 from clew.runs.report import write_report
 from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
-from clew.storage.models.model_card import SIDECAR, model_facts, model_weights
+from clew.storage.models.model_card import SIDECAR, model_facts, model_files
 
 _READ_THREADS = 8
 
@@ -141,8 +141,7 @@ def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: Progress
 
 def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:
     """The files to store, by their path in the run folder."""
-    weights = model_weights(run)
-    paths = [run.config_file, run.environment_file, run.dataset_file, weights]
+    paths = [run.config_file, run.environment_file, run.dataset_file, *model_files(run), *run.code_folder.rglob("*")]
     folders = {"plots": run.plots, "records": run.records_folder, "checkpoints": run.checkpoints}
     for part, folder in folders.items():
         paths += folder.rglob("*") if {part, "all"} & set(what) else ()

@@ -23,6 +23,19 @@ from clew.recipe import Loss, Recipe
 from clew.training.strategies.base import Losses, LossSum, Parameters, divide_gradients
 from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
+_TYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
+"""Types of tensors that stages send each other; the same order on all ranks."""
+_LAYOUT_SIZE = 18
+
 
 class Pipeline(ProcessGroupStrategy):
     """Stages (entries of an `nn.Sequential`) divided among the ranks. Micro-batches keep all ranks busy.
@@ -166,9 +179,9 @@ class _Stage(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         rank, ranks, device = self._strategy.rank, self._strategy.ranks, self._strategy.device
         _, out = self._run_stage(inputs)
-        shape: list[Any] = [list(out.shape), out.dtype] if rank == ranks - 1 else [None, None]
-        dist.broadcast_object_list(shape, ranks - 1)
-        result = out.contiguous() if rank == ranks - 1 else torch.empty(shape[0], dtype=shape[1], device=device)
+        layout = _layout(out)
+        dist.broadcast(layout, ranks - 1)
+        result = out.contiguous() if rank == ranks - 1 else _empty(layout, device)
         dist.broadcast(result, ranks - 1)
         return result
 
@@ -194,16 +207,27 @@ class _Stage(nn.Module):
 
 
 def _send(tensor: Tensor, to: int) -> None:
-    dist.send_object_list([list(tensor.shape), tensor.dtype], to)
+    dist.send(_layout(tensor), to)
     dist.send(tensor.contiguous(), to)
 
 
 def _receive(source: int, device: torch.device) -> Tensor:
-    facts: list[Any] = [None, None]
-    dist.recv_object_list(facts, source)
-    tensor = torch.empty(facts[0], dtype=facts[1], device=device)
+    layout = torch.zeros(_LAYOUT_SIZE, dtype=torch.int64)
+    dist.recv(layout, source)
+    tensor = _empty(layout, device)
     dist.recv(tensor, source)
     return tensor
+
+
+def _layout(tensor: Tensor) -> Tensor:
+    """Return type, number of dimensions and shape of a tensor as numbers."""
+    values = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+    return torch.tensor(values + [0] * (_LAYOUT_SIZE - len(values)))
+
+
+def _empty(layout: Tensor, device: torch.device) -> Tensor:
+    dtype, dimensions, *shape = layout.tolist()
+    return torch.empty(shape[:dimensions], dtype=_TYPES[dtype], device=device)
 
 
 class _InputRecorder(nn.Module):

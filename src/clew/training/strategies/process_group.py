@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Store
 
 from clew import metrics
 from clew.metrics import Metric
+from clew.training.message_codec import decode, encode
 from clew.training.strategies.base import Strategy
 
 _TIMEOUT = datetime.timedelta(minutes=30)
@@ -71,9 +72,13 @@ class ProcessGroupStrategy(Strategy):
         return 0 if clocks[self.rank][0] == clocks[0][0] else clocks[0][1] - clocks[self.rank][1]
 
     def gather(self, item: Any) -> list[Any]:
-        items: list[Any] = [None] * self.ranks
-        dist.all_gather_object(items, item, group=None)
-        return items
+        data = torch.frombuffer(encode(item), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.ranks)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        longest = max(int(size) for size in sizes)
+        parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.ranks)]
+        dist.all_gather(parts, nn.functional.pad(data, (0, longest - len(data))))
+        return [decode(part.numpy()[: int(size)].data) for part, size in zip(parts, sizes, strict=True)]
 
     def sum_metrics(self, metrics_of_rank: Mapping[str, Metric]) -> dict[str, Metric]:
         return metrics.add_metrics(
