@@ -24,6 +24,7 @@ from clew.jobs.task import (
     ScriptTask,
     Task,
     TrainTask,
+    TrialsTask,
     read_task,
 )
 
@@ -44,6 +45,7 @@ _HANDLERS: dict[type[Task], str] = {
     ScriptTask: "clew.jobs.script_ranks:run",
     TrainTask: "clew.cli.training.train_task:run",
     PackTask: "clew.cli.training.pack_task:run",
+    TrialsTask: "clew.cli.tuning.trials_task:run",
     FillCacheTask: "clew.cli.data.prepare:fill_cache",
     DoctorTask: "clew.cli.jobs.doctor:check_node",
     GridTask: "clew.cli.run_task:_refuse_grid_task",

@@ -41,6 +41,8 @@ class JobOptions(TypedDict, total=False):
     requeue: int
     arguments: Sequence[str]
     """Arguments of a script."""
+    trials_as_jobs: bool
+    """Make every trial of a study a job, which any agent may take. `resources` are then those of one trial."""
 
 
 def submission(
@@ -64,7 +66,7 @@ def submission(
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
         options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
-            arguments.
+            arguments, trials_as_jobs.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -93,7 +95,10 @@ def submission(
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
-    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+    if options.get("trials_as_jobs") and loaded.tune is not None:
+        body |= {"trials_as_jobs": True, "resources": _with_workers(loaded.tune.ranks, body["resources"])}
+    else:
+        body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
 
 

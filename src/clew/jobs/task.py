@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -105,6 +105,30 @@ class PackTask(Section):
     members: tuple[PackedTraining, ...]
 
 
+class TrialSettings(Section):
+    """A trial of a study: its number and what distinguishes its settings from those of the study."""
+
+    trial: Annotated[int, Field(ge=0)]
+    settings: dict[str, Any]
+    """Values by key of the settings."""
+
+
+class TrialsTask(Section):
+    """Trials of a study on a server, as one job: one trial, or several that are trained together in a pack."""
+
+    kind: Literal["trials"] = "trials"
+    settings: str
+    """The YAML file with the settings of the study."""
+    dataset: str | None = None
+    study: int
+    """The number of the study on the server."""
+    trials: Annotated[tuple[TrialSettings, ...], Field(min_length=1)]
+    output: str
+    """The folder of the runs."""
+    folds: str
+    """The folder for the datasets of folds, which jobs of the same study share."""
+
+
 class FillCacheTask(Section):
     """One part of a preparation: it fills the shared cache. The job's number in its array is the part's number."""
 
@@ -148,7 +172,9 @@ class GridTask(Section):
     """None: one job; otherwise one job per point."""
 
 
-Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask | GridTask
+Task: TypeAlias = (
+    CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | TrialsTask | FillCacheTask | DoctorTask | GridTask
+)
 _ADAPTER: TypeAdapter[Task] = TypeAdapter(Annotated[Task, Field(discriminator="kind")])
 
 

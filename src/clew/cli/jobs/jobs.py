@@ -34,6 +34,7 @@ def jobs(
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare, evaluate or bench.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    study: Annotated[int | None, typer.Option(min=1, help="The trials of this study that are jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of jobs, the newest first.")] = 30,
     agents: Annotated[bool, typer.Option("--agents", help="List the agents and their resources instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
@@ -46,6 +47,7 @@ def jobs(
       clew jobs
       clew jobs --state running --state waiting
       clew jobs 12
+      clew jobs --study 3
       clew jobs --agents
     """
     from clew.client.client import Client
@@ -65,7 +67,7 @@ def jobs(
         elif job is not None:
             _show_job(client, job, as_json)
         else:
-            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner)
+            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner, study=study)
             _show_jobs(list(itertools.islice(matching, limit)), as_json)
     if site_jobs:
         console.print("\nsubmitted to sites from this folder:")
@@ -161,6 +163,7 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
         ("attempt", f"{job.attempt} of {job.requeue + 1}"),
         ("agent", job.agent or ""),
         ("dataset", job.dataset or ""),
+        ("study", str(job.study or "")),
         ("run", str(job.run or "")),
         ("stored at", job.stored or ("" if job.store is None else f"{job.store} (when it has succeeded)")),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Submission
+from clew.core.config import Document, with_defaults
 from clew.errors import UserError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
@@ -27,6 +28,7 @@ from clew.server.dashboard.submit_form import (
 from clew.server.database.tables import runs
 from clew.server.jobs import actions
 from clew.server.problems import RequestError, forbidden
+from clew.server.studies.study_jobs import check_submission
 
 router = layout.router()
 _HELP = {
@@ -41,6 +43,8 @@ _HELP = {
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
 }
+_TRIALS_HELP = "Every trial, or pack of trials, is a job that any of your agents may take. The resources are for one."
+_TRIALS = "trials_as_jobs"
 _DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
 _NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _SCHEMA_KEYS = {
@@ -73,7 +77,7 @@ def submit_page(
         values = {"job.name": row.name, "job.dataset": _dataset(row.config)}
     form = _form(kind, recipe)
     form.fill_from(settings)
-    return _page(request, form, _job_fields(recipe, values), "")
+    return _page(request, form, _job_fields(recipe, form.kind, values), "")
 
 
 @router.post("/submit/check")
@@ -115,6 +119,7 @@ def _submit_form(request: Request, viewer: Caller, values: dict[str, str]) -> Re
     if document is None or job is None:
         return _page(request, form, fields, form.error or "Not submitted: see the fields in red.", status=422)
     try:
+        check_submission(job)
         number = request.app.state.service.write(lambda transaction: actions.submit(transaction, viewer, job))
     except RequestError as error:
         return _page(request, form, fields, f"{error}. {error.hint}", status=error.status)
@@ -136,10 +141,10 @@ def _form(kind: str, recipe: str) -> SubmitForm:
 def _read(values: dict[str, str]) -> tuple[SubmitForm, list[FormField]]:
     form = _form(values.get("kind", "train"), values.get("recipe", ""))
     form.fill(values)
-    return form, _job_fields(form.recipe, values)
+    return form, _job_fields(form.recipe, form.kind, values)
 
 
-def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
+def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[FormField]:
     fields = []
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
@@ -147,6 +152,9 @@ def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
+    if form_kind == "tune":
+        value = values.get(f"job.{_TRIALS}", "false")
+        fields.append(FormField(f"job.{_TRIALS}", "flag", "false", _TRIALS_HELP, [], False, value))
     return fields
 
 
@@ -157,6 +165,9 @@ def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, A
     body: dict[str, Any] = {"kind": form.kind, "name": by_name["name"].value, "spec": document}
     body |= {name: by_name[name].value or None for name in ("dataset", "group")}
     body |= {name: by_name[name].value or 0 for name in ("priority", "requeue")}
+    if _TRIALS in by_name:
+        body[_TRIALS] = by_name[_TRIALS].value == "true"
+        body["spec"] = with_defaults(Document(document), {"train": {"epochs": form.epochs}}).data  # pruners need it
     memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
         "workers": by_name["workers"].value or 1,
