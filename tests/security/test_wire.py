@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -231,8 +229,3 @@ def test_a_service_gets_no_token_of_a_training(token: JoinToken) -> None:
 
     with pytest.raises(ConfigError, match="token of a training"):
         Client("http://127.0.0.1:9", str(token))
-
-
-def test_headers_survive_the_trip() -> None:
-    fields: dict[str, Any] = {"a": [1, None, "ü"]}
-    assert json.loads(pack_header("push", fields, None))[1] == fields
