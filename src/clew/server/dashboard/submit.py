@@ -42,6 +42,7 @@ _HELP = {
     "priority": "-100 to 100; a job with a higher priority starts first.",
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
+    "container": "Image that it runs in: a `.sif` file, a name or a URL. Empty: none, or the site's.",
 }
 _TRIALS_HELP = "Every trial, or pack of trials, is a job that any of your agents may take. The resources are for one."
 _TRIALS = "trials_as_jobs"
@@ -53,6 +54,7 @@ _SCHEMA_KEYS = {
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
     "minutes": "resources.wall_time",
+    "container": "resources.container",
 }
 """Keys of the submission, by field of the form."""
 _MAX_FIELD_LENGTH = 20_000
@@ -149,7 +151,7 @@ def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[For
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
-        nullable = name in ("memory_gb", "minutes", "dataset", "group")
+        nullable = name in ("memory_gb", "minutes", "dataset", "group", "container")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
     if form_kind == "tune":
@@ -175,6 +177,7 @@ def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, A
         "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
         "wall_time": minutes,
+        "container": by_name["container"].value or None,
     }
     try:
         job = Submission.model_validate(body)
