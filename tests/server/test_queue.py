@@ -364,7 +364,7 @@ def test_api_dashboard_and_queue_agree_on_agents_that_are_gone(
     execute(service, tables.agents.update().where(tables.agents.c.id == number).values(seen=contact))
     with service.database.read() as connection:
         listed = agents.list_agents(connection, ada)
-        page = overview.gather(connection, ada)["agents"]
+        page = overview.gather(connection, ada, queue.AGENT_TIMEOUT)["agents"]
     summary = api_overview(service, ada).agents
     assert [each.alive for each in listed] == [each["alive"] for each in page] == [alive]
     assert [each.alive for each in summary] == [alive]

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from clew.cli import main as command_line
+from clew.errors import ConfigError
 from clew.jobs.task import (
     CommandTask,
     DoctorTask,
     FillCacheTask,
+    GridTask,
     PackTask,
     ProgramTask,
     ScriptTask,
     Task,
     TrainTask,
+    TrialsTask,
     read_task,
 )
 
@@ -42,8 +45,10 @@ _HANDLERS: dict[type[Task], str] = {
     ScriptTask: "clew.jobs.script_ranks:run",
     TrainTask: "clew.cli.training.train_task:run",
     PackTask: "clew.cli.training.pack_task:run",
+    TrialsTask: "clew.cli.tuning.trials_task:run",
     FillCacheTask: "clew.cli.data.prepare:fill_cache",
     DoctorTask: "clew.cli.jobs.doctor:check_node",
+    GridTask: "clew.cli.run_task:_refuse_grid_task",
 }
 """What runs a task of each kind, as `module:function`; every function takes the task and its index."""
 
@@ -72,6 +77,10 @@ def _handler(kind: type[Task]) -> Callable[[Any, int | None], None]:
 def _run_command(task: CommandTask, index: int | None) -> None:
     sys.argv = ["clew", *task.arguments]
     command_line.run()
+
+
+def _refuse_grid_task(task: GridTask, index: int | None) -> None:
+    raise ConfigError("a task of PanDA cannot run here; submit it to a site whose scheduler is panda")
 
 
 def _run_program(task: ProgramTask, index: int | None) -> None:

@@ -72,7 +72,7 @@ class Client:
             settings: Changes of settings: `["train.epochs=10"]` or `{"train.epochs": 10}`.
             kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
             **options: name, dataset, resources (`{"gpus": 1, "memory": "16G", "wall_time": "2h"}`), store, priority,
-                group, requeue, and the arguments of a script.
+                group, requeue, the arguments of a script, and trials_as_jobs (for `tune`: every trial is a job).
 
         Returns:
             The job: follow it, wait for it, read its error.

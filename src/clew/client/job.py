@@ -10,10 +10,11 @@ from pydantic_core import from_json, to_json
 
 from clew.core.config import Section
 from clew.errors import ConfigError
+from clew.jobs.task import TrialSettings
 from clew.storage import check_scheme, is_url, mask_secrets
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
-Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench", "script"]
+Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench", "script", "trial"]
 ACTIVE_STATES: tuple[State, ...] = ("claimed", "running")
 """States of a job that an agent holds."""
 FINAL_STATES: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
@@ -159,6 +160,8 @@ class Submission(Section):
     """A group whose agents may run it, in addition to the user's own agents."""
     requeue: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often it returns to the queue after it stopped early (exit code 75) or its agent was lost."""
+    trials_as_jobs: bool = False
+    """For `tune`: every trial, or pack of trials, is a job that any agent may take. `resources` are those of one."""
     uid: Uid | None = None
     """Chosen by the client: a submission with the same uid is the same job."""
 
@@ -173,11 +176,25 @@ class Submission(Section):
         elif self.kind == "script":
             if not self.arguments or self.arguments[0] not in self.files:
                 raise ValueError("script needs `arguments` that begin with one of its `files`")
+        elif self.kind == "trial":
+            raise ValueError("a trial belongs to a study: submit the study, with kind `tune` and `trials_as_jobs`")
         elif not isinstance(self.spec.get("recipe"), str):
             raise ValueError("spec needs a recipe (`clew submit` sends the whole document)")
         if self.kind == "tune" and not isinstance(self.spec.get("tune"), dict):
             raise ValueError("tune needs a section `tune` in the spec")
+        if self.trials_as_jobs:
+            self._check_trials()
         return self
+
+    def _check_trials(self) -> None:
+        if self.kind != "tune":
+            raise ValueError(f"trials_as_jobs: only for tune, not for {self.kind}")
+        if self.resources.nodes > 1:
+            raise ValueError("trials_as_jobs: the ranks of a trial run on one node; nodes must be 1")
+        if self.spec["tune"].get("storage", "journal") != "journal":
+            raise ValueError("trials_as_jobs: the server stores the study; remove tune.storage")
+        if self.store is not None:
+            raise ValueError("trials_as_jobs: no agent has all trials; store the best run when the study is done")
 
 
 class Job(Section):
@@ -208,6 +225,8 @@ class Job(Section):
     stored: str | None = None
     """Where its outputs are, if it was submitted with a store."""
     retry_of: int | None
+    study: int | None = None
+    """The study whose trials are jobs: of the job that was submitted, and of its trials."""
     created: float
     """Times are seconds since 1970."""
     started: float | None
@@ -255,6 +274,10 @@ class JobOrder(Section):
     resources: Resources
     token: str
     """A token for the run of this job, valid until the job ends."""
+    study: int | None = None
+    """For `trial`: the study."""
+    trials: tuple[TrialSettings, ...] = ()
+    """For `trial`: one trial, or those of a pack."""
 
 
 class HeldJob(Section):

@@ -33,15 +33,23 @@ class Jobs:
         with_uid = job if job.uid is not None else job.model_copy(update={"uid": secrets.token_hex(8)})
         return JobDetail.model_validate(self._connection.call("POST", "/jobs", body=with_uid.model_dump(mode="json")))
 
-    def list(self, *, state: Sequence[State] = (), kind: str | None = None, owner: str | None = None) -> Iterator[Job]:
-        """List jobs, the newest first.
+    def list(
+        self,
+        *,
+        state: Sequence[State] = (),
+        kind: str | None = None,
+        owner: str | None = None,
+        study: int | None = None,
+    ) -> Iterator[Job]:
+        """List jobs, the newest first. Trials are listed only by `study`, or with kind `trial`.
 
         Args:
             state: Only jobs in these states.
             kind: Only jobs of this kind.
             owner: Only jobs of this user.
+            study: Only the trials of this study.
         """
-        parameters = {"state": list(state) or None, "kind": kind, "owner": owner}
+        parameters = {"state": list(state) or None, "kind": kind, "owner": owner, "study": study}
         return (Job.model_validate(item) for item in self._connection.pages("/jobs", parameters))
 
     def get(self, job: int) -> JobDetail:

@@ -41,6 +41,8 @@ class JobOptions(TypedDict, total=False):
     requeue: int
     arguments: Sequence[str]
     """Arguments of a script."""
+    trials_as_jobs: bool
+    """Make every trial of a study a job, which any agent may take. `resources` are then those of one trial."""
 
 
 def submission(
@@ -64,7 +66,7 @@ def submission(
         kind: `train`, `tune`, `prepare`, `evaluate`, `bench` or `script`.
         model: Train without a recipe, with these options of `clew train --model`.
         options: Fields of `JobOptions`: name, dataset, resources, store, priority, group, requeue,
-            arguments.
+            arguments, trials_as_jobs.
 
     Raises:
         ConfigError: the settings do not fit; the message has the file and the line.
@@ -89,11 +91,14 @@ def submission(
     loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
-    data, files = _portable(loaded, kind)
+    data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
-    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+    if options.get("trials_as_jobs") and loaded.tune is not None:
+        body |= {"trials_as_jobs": True, "resources": _with_workers(loaded.tune.ranks, body["resources"])}
+    else:
+        body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
 
 
@@ -161,13 +166,16 @@ def _script(path: Path, settings: Sequence[str], options: JobOptions) -> Submiss
     if settings or options.get("dataset") is not None:
         raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
     name = options.get("name") or re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("_.-") or "script"
-    body = {**_common_fields(options), "kind": "script", "name": name, "files": _code(path)}
+    body = {**_common_fields(options), "kind": "script", "name": name, "files": code_files(path)}
     body["resources"] = _with_workers(1, body["resources"])
     return _validated({**body, "arguments": [path.name, *(options.get("arguments") or ())]})
 
 
-def _code(path: Path) -> dict[str, str]:
+def code_files(path: Path) -> dict[str, str]:
     """Return a file as it is sent with a job; of Python, also the modules of its folder that it imports.
+
+    Args:
+        path: A Python file or another text file.
 
     Raises:
         ConfigError: A file cannot be sent.
@@ -223,19 +231,27 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
     if path.suffix == ".py":
         if not path.is_file():
             raise ConfigError(f"{reference}: no such file; expected file.py:name")
-        files.update(_code(path))
+        files.update(code_files(path))
         return f"{path.name}{colon}{name}"
     return str(path.absolute()) if path.is_file() else reference
 
 
-def _portable(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return settings that mean the same on another machine, and the files they need."""
+def portable_settings(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return settings that mean the same on another machine, and the files they need.
+
+    Args:
+        loaded: The settings of this machine.
+        kind: The kind of job; `prepare` needs its input files by their full paths.
+
+    Raises:
+        ConfigError: A file cannot be sent, or `prepare` has no input.
+    """
     changes: dict[str, Any] = {}
     files: dict[str, str] = {}
     file, _, name = loaded.recipe.location.partition(".py:")
     location = Path(f"{file}.py" if name else file)
     if location.suffix == ".py":
-        files = _code(location)
+        files = code_files(location)
         changes["recipe"] = f"{location.name}:{name}" if name else location.name
     if kind == "prepare":
         if not loaded.prepare.input:

@@ -76,6 +76,8 @@ class Trial(Section):
     """Seconds since 1970."""
     run: str = ""
     """The name of its run, if it has one."""
+    job: int | None = None
+    """Its job, if the trials of the study are jobs."""
 
 
 class TrialList(Section):
@@ -110,6 +112,16 @@ class TrialResult(Section):
     failed: Line | None = None
     """Why it failed."""
     lease: Line | None = None
+    reason: Line = ""
+    """Why it was pruned."""
+    spread: Values = ()
+    """Standard deviation of the objectives over folds."""
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    cpu: Annotated[float, Field(ge=0)] = 0.0
+    """Processor time of all its processes, in seconds."""
+    attempts: Annotated[int, Field(ge=1)] = 1
+    started: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds since 1970; 0 if unknown."""
 
 
 class IntermediateValue(Section):

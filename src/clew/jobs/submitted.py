@@ -13,7 +13,7 @@ from clew.core.files import write_text
 from clew.errors import RunError
 from clew.jobs import sites as sites
 from clew.jobs.launchers.launcher import LaunchedJob
-from clew.jobs.sites import BatchRequest, Site, site_launcher
+from clew.jobs.sites import BatchRequest, Site, scheduler_at
 from clew.jobs.task import Task
 
 _FILE = "job.json"
@@ -47,7 +47,7 @@ class SubmittedJob:
     @property
     def launcher(self) -> sites.SiteLauncher:
         """The launcher that supervises it."""
-        return site_launcher(sites.load_site(self.site))
+        return scheduler_at(sites.load_site(self.site))
 
 
 def submit(
@@ -69,7 +69,7 @@ def submit(
     profile = site if isinstance(site, Site) else sites.load_site(site)
     output = output or JobOutput()
     request = request.model_copy(update={"after": tuple(job_number(name) for name in request.after)})
-    job = site_launcher(profile, request).start(task, folder=folder)
+    job = scheduler_at(profile, request).start(task, folder=folder)
     name = site if isinstance(site, str) else profile.name
     submitted = SubmittedJob(
         job=job,
@@ -120,9 +120,16 @@ def read_submitted(folder: Path) -> SubmittedJob:
     )
 
 
-def submitted_under(root: Path) -> list[SubmittedJob]:
-    """Every job that was submitted for something under a folder, the oldest first."""
-    files = [path for path in root.glob(f"**/jobs/*/{_FILE}") if '"verb"' in path.read_text()]
+def submitted_under(root: Path, *, depth: int | None = None) -> list[SubmittedJob]:
+    """Every job that was submitted for something under a folder, the oldest first.
+
+    Args:
+        root: The folder to search.
+        depth: How many levels of folders to search; default: all.
+    """
+    prefixes = ["**/"] if depth is None else ["*/" * level for level in range(depth + 1)]
+    paths = [path for prefix in prefixes for path in root.glob(f"{prefix}jobs/*/{_FILE}")]
+    files = [path for path in paths if '"verb"' in path.read_text()]
     return sorted((read_submitted(path.parent) for path in files), key=lambda job: job.time)
 
 

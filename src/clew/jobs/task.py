@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -105,6 +105,30 @@ class PackTask(Section):
     members: tuple[PackedTraining, ...]
 
 
+class TrialSettings(Section):
+    """A trial of a study: its number and what distinguishes its settings from those of the study."""
+
+    trial: Annotated[int, Field(ge=0)]
+    settings: dict[str, Any]
+    """Values by key of the settings."""
+
+
+class TrialsTask(Section):
+    """Trials of a study on a server, as one job: one trial, or several that are trained together in a pack."""
+
+    kind: Literal["trials"] = "trials"
+    settings: str
+    """The YAML file with the settings of the study."""
+    dataset: str | None = None
+    study: int
+    """The number of the study on the server."""
+    trials: Annotated[tuple[TrialSettings, ...], Field(min_length=1)]
+    output: str
+    """The folder of the runs."""
+    folds: str
+    """The folder for the datasets of folds, which jobs of the same study share."""
+
+
 class FillCacheTask(Section):
     """One part of a preparation: it fills the shared cache. The job's number in its array is the part's number."""
 
@@ -123,7 +147,34 @@ class DoctorTask(Section):
     """Where each rank writes what it found."""
 
 
-Task: TypeAlias = CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | FillCacheTask | DoctorTask
+class GridSearch(Section):
+    """A search over settings that PanDA steers."""
+
+    space: str
+    """The space to search, as the JSON text of phpo."""
+    points: Annotated[int, Field(ge=1)]
+    parallel: Annotated[int, Field(ge=1)]
+
+
+class GridTask(Section):
+    """A whole task of PanDA: what its jobs run on the grid, and the files that travel with it."""
+
+    kind: Literal["grid"] = "grid"
+    command: str
+    """The command of a job; `%IN` stands for its input files."""
+    inputs: tuple[str, ...] = ()
+    """The datasets whose files the jobs read."""
+    outputs: tuple[str, ...] = ()
+    """The files that a job returns."""
+    files: dict[str, str] = {}
+    """Names and texts of the files in the working folder of a job."""
+    search: GridSearch | None = None
+    """None: one job; otherwise one job per point."""
+
+
+Task: TypeAlias = (
+    CommandTask | ProgramTask | ScriptTask | TrainTask | PackTask | TrialsTask | FillCacheTask | DoctorTask | GridTask
+)
 _ADAPTER: TypeAdapter[Task] = TypeAdapter(Annotated[Task, Field(discriminator="kind")])
 
 

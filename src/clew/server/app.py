@@ -18,6 +18,7 @@ from clew.server.middleware import RequestMiddleware
 from clew.server.service import Service
 from clew.server.storage.retention import RETENTION_SECONDS, apply_retention
 from clew.server.studies.open_studies import OpenStudies
+from clew.server.studies.trial_proposals import watch_studies
 from clew.version import __version__
 
 _TOKEN_SECONDS = 60
@@ -32,9 +33,10 @@ def create_app(service: Service) -> FastAPI:
     """
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.notifications.attach(asyncio.get_running_loop())
-        tasks = [asyncio.create_task(watch_agents(service)), asyncio.create_task(_maintain(service))]
+        watchers = (watch_agents(service), watch_studies(service, app.state.studies), _maintain(service))
+        tasks = [asyncio.create_task(watcher) for watcher in watchers]
         yield
         for task in tasks:
             task.cancel()

@@ -34,6 +34,8 @@ class ServerLimits(Section):
     """Changes that may wait to be written; more are refused with 503."""
     streams: int = Field(500, ge=1)
     """Event streams that may be open at once."""
+    agent_seconds: float = Field(60.0, ge=5)
+    """Seconds without contact after which an agent counts as gone, and its jobs as lost."""
     quota_jobs: int = Field(100, ge=0)
     """Running jobs per user, for users without a quota of their own."""
     quota_bytes: int = Field(200_000_000_000, ge=0)

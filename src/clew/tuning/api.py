@@ -19,6 +19,7 @@ from clew.jobs.launchers import warm
 from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.tuning import folds, space
+from clew.tuning.assigned_study import AssignedStudy
 from clew.tuning.config import TuneConfig
 from clew.tuning.coordinator import StudyCoordinator
 from clew.tuning.executor import Executor
@@ -90,12 +91,35 @@ def tune(
     coordinator = StudyCoordinator(
         opened, trial_executor, on_progress=None if on_progress is None else partial(on_progress, opened)
     )
+    _run(coordinator)
+    return opened
+
+
+def run_assigned_trials(template: Template, study: AssignedStudy) -> None:
+    """Run the trials that a server assigned to this job, on the cores and devices of the job.
+
+    Args:
+        template: The settings of the study.
+        study: The trials.
+
+    Raises:
+        ConfigError, DataError: The settings or the data are not valid.
+        RunError: Too many trials failed in a row.
+        StoppedError: A signal stopped the trials. The next attempt of the job resumes them.
+    """
+    assert template.tune is not None, "a study has settings"
+    slots = trial_slots(1, study.config.ranks, oversubscribe=True)
+    warm.prepare_server(template.recipe.location)
+    executor = (PackExecutor if study.config.packed else JobExecutor)(study.folder, template, slots)
+    _run(StudyCoordinator(study, executor))
+
+
+def _run(coordinator: StudyCoordinator) -> None:
     try:
-        with _stop_on_signals(coordinator), pushed(root=opened.folder.trials):
+        with _stop_on_signals(coordinator), pushed(root=coordinator.study.folder.trials):
             coordinator.run()
     finally:
         warm.release_idle_processes()
-    return opened
 
 
 def local_executor(template: Template | TuneConfig, study: Study, *, oversubscribe: bool = False) -> Executor:

@@ -14,7 +14,7 @@ from typing import Any
 from clew.errors import ConfigError, RunError, StoppedError
 from clew.tuning.executor import Executor, TaskEnd, TaskReport, TrialTask
 from clew.tuning.heartbeat import heartbeat, is_alive
-from clew.tuning.study import EXTERNAL, ProposedTrial, Study
+from clew.tuning.proposed_trial import EXTERNAL, CoordinatedStudy, ProposedTrial
 
 _POLL_SECONDS = 0.05
 """Time between two polls while nothing happens."""
@@ -39,7 +39,9 @@ class _RunningTrial:
 class StudyCoordinator:
     """Assigns trials of a study to an executor until the requested number has ended."""
 
-    def __init__(self, study: Study, executor: Executor, *, on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, study: CoordinatedStudy, executor: Executor, *, on_progress: Callable[[], None] | None = None
+    ) -> None:
         self.study, self.executor = study, executor
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.stopping = False

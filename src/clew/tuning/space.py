@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -62,6 +63,13 @@ def dependency_order(space: Space) -> list[str]:
             raise ConfigError(f"tune.space: the conditions of {cycle} form a cycle")
         order += ready
     return order
+
+
+def planned_trials(config: TuneConfig) -> int:
+    """Return the number of trials that a study runs: as many as requested, of a grid at most all its points."""
+    if config.sampler.name != "grid":
+        return config.trials
+    return min(config.trials, math.prod(len(values) for values in grid_values(config.space).values()))
 
 
 def suggest_values(trial: Any, space: Space) -> dict[str, Any]:

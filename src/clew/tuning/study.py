@@ -14,7 +14,6 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from clew.errors import ConfigError, RunError
 from clew.tuning import optuna_setup, space
 from clew.tuning.config import TuneConfig
 from clew.tuning.folder import StudyFolder
+from clew.tuning.proposed_trial import EXTERNAL, ProposedTrial
 from clew.tuning.snapshot import State, StudySnapshot, TrialSummary
 
 _STATES: dict[TrialState, State] = {
@@ -36,19 +36,8 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-EXTERNAL = "external"
-"""Prefix of the names of owners that are not coordinators."""
 _FACTS = "clew"
 """The user attribute of an Optuna trial in which clew stores its facts."""
-
-
-@dataclass(frozen=True)
-class ProposedTrial:
-    """A trial to be executed."""
-
-    number: int
-    values: dict[str, Any]
-    """Values by key of the settings."""
 
 
 class Study:
@@ -121,10 +110,7 @@ class Study:
     @property
     def total_trials(self) -> int:
         """The number of trials that the study runs."""
-        if self.config.sampler.name != "grid":
-            return self.config.trials
-        grid = space.grid_values(self.config.space)
-        return min(self.config.trials, math.prod(len(values) for values in grid.values()))
+        return space.planned_trials(self.config)
 
     def ask(self, owner: str, *, within: float | None = None) -> ProposedTrial | None:
         """Return the next trial, or None if all trials have been asked for.

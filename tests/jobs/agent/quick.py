@@ -5,6 +5,7 @@ Run as `python -m tests.jobs.agent.quick SERVER FOLDER NAME CPUS [GROUP]`.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,8 @@ from clew.jobs.task import ProgramTask
 
 
 def code(order: JobOrder, root: AgentFolder) -> ProgramTask:
-    return ProgramTask(command=(sys.executable, "-c", order.spec["code"]))
+    trials = [each.model_dump() for each in order.trials]
+    return ProgramTask(command=(sys.executable, "-c", order.spec["code"], json.dumps([order.study, trials])))
 
 
 def main() -> None:

@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from clew import Dataset
+from clew.client.grid_tasks import TRAINING_OUTPUTS, training_task
 from clew.core.config import to_yaml
 from clew.errors import ConfigError
-from clew.jobs.launchers import panda
+from clew.jobs.launchers.panda_task import task_arguments
 from clew.jobs.sites import BatchRequest, Site
 from clew.tuning.config import Parameter
 from clew.tuning.panda import from_panda, to_panda
@@ -70,7 +71,7 @@ def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> N
     meta = json.loads((work / "userJobMetadata.json").read_text())
     assert meta["metrics"]["loss"] > 0 and meta["figures"]["seconds"] > 0
     assert (work / "userJobMetadata.json").stat().st_size < 1 << 20
-    assert all((work / name).stat().st_size for name in panda.OUTPUTS)
+    assert all((work / name).stat().st_size for name in TRAINING_OUTPUTS)
     assert "lr: 0.05" in (work / "run" / "config.yaml").read_text()
 
 
@@ -128,7 +129,7 @@ def test_options_that_panda_does_not_support_are_reported(work: Path) -> None:
     with pytest.raises(ConfigError, match="does not support conditions"):
         to_panda(Parameter(uniform=(0, 1), when={"a": 1}))
     with pytest.raises(ConfigError, match=r"panda\.out"):
-        panda.training_arguments(Site(scheduler="panda", container=IMAGE), BatchRequest(), "tracking", [], [])
+        task_arguments(Site(scheduler="panda", container=IMAGE), BatchRequest(), training_task("tracking"))
     assert "takes tasks, not jobs" in clew("prepare", "my.yaml", "--on", "panda").err
 
 
@@ -157,7 +158,6 @@ def test_resources_of_a_training_reach_the_task(options: tuple[str, ...], expect
         ("train", ("--requeue",), "--requeue: PanDA cannot honour it"),
         ("train", ("--dataset", "dataset"), "--dataset: a training on PanDA cannot honour it; the job prepares"),
         ("train", ("--time-limit", "2h"), "--time-limit: a training on PanDA cannot honour it; use --wall-time"),
-        ("train", ("--follow",), "--follow: clew cannot watch tasks of PanDA"),
         ("tune", ("--cpus", "2"), "--cpus: a study on PanDA cannot honour it; phpo gives each evaluation one core"),
         ("tune", ("--memory", "4G"), "--memory: a study on PanDA cannot honour it"),
         ("tune", ("--wall-time", "2h"), "--wall-time: a study on PanDA cannot honour it"),

@@ -44,13 +44,13 @@ def test_the_generator_is_frozen() -> None:
 
 def test_files_of_the_command_line(tmp_path: Path) -> None:
     recipe = settings.load_settings("fastsim", ["generator.energy=[5,6]"]).recipe
-    written = list(recipe.generate(1100, 3, tmp_path))
-    assert [count for _, count in written] == [1024, 76]
+    written = list(recipe.generate(300, 3, tmp_path))
+    assert [count for _, count in written] == [256, 44]
     assert all("synthetic" in path.name and "5to6GeV" in path.name for path, _ in written)
     table = next(iter(recipe.read(str(written[1][0]))))
     assert table.fixed(ENERGY).min() >= 5000 and table.fixed(ENERGY).max() <= 6000
     with h5py.File(written[0][0]) as file:
-        assert file["showers"].shape == (1024, 6480) and file.attrs["generator"] == "parametric"
+        assert file["showers"].shape == (256, 6480) and file.attrs["generator"] == "parametric"
 
 
 def profile(voxels: Floats) -> tuple[Floats, Floats]:

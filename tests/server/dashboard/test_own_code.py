@@ -107,9 +107,10 @@ def test_the_error_of_a_failed_job_is_on_its_page(user: Visitor, tmp_path: Path)
 def test_mistakes_are_reported_at_their_fields(alone: Live) -> None:
     with logged_in(alone, alone.token) as client:
         values = {"kind": "script", "recipe": OWN, "job.name": "mine", "job.arguments": "'open", "job.store": "models"}
+        values["job.dataset"] = "/data"
         answer = client.post("/submit/check", data=values).json()
         assert answer["error"] == "choose the file of your recipe or script"
-        assert set(answer["fields"]) == {"job.arguments", "job.store"}
+        assert set(answer["fields"]) == {"job.arguments", "job.store", "job.dataset"}
         values |= {"file:a.py": "", "file:../b.py": "", "job.main": "c.py", "job.arguments": ""}
         answer = client.post("/submit/check", data=values).json()
         assert answer["fields"]["job.main"] == "one of the chosen files"

@@ -6,6 +6,7 @@ import html
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -243,6 +244,27 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
     assert not any(trace["type"] == "parcoords" for each in figures for trace in each["data"])
     line = re.search(rf'<tr><td><a href="/studies/{study}">.*?</tr>', pages.get("/studies").text, re.DOTALL)
     assert line is not None and "12 of 13, 1 running" in line[0]
+
+
+def test_trials_that_are_jobs_stand_under_their_study(pages: httpx.Client, client: httpx.Client) -> None:
+    values = {"kind": "tune", "recipe": "tracking", "job.name": "spread", "job.dataset": "/data/x", "train.epochs": "7"}
+    values |= {"job.trials_as_jobs": "true", "tune.space": "train.optimizer.lr: {log: [1.0e-5, 0.1]}"}
+    response = pages.post("/submit", data=values)
+    assert response.status_code == 303, response.text[:3000]
+    job = client.get(f"/api/v1{response.headers['location']}").json()
+    assert job["study"] and job["spec"]["train"]["epochs"] == 7
+    trials: list[dict[str, Any]] = []
+    for _ in range(300):  # no agent is connected: one trial waits for one
+        trials = client.get(f"/api/v1/studies/{job['study']}/trials").json()["items"]
+        if trials:
+            break
+        time.sleep(0.1)
+    (trial,) = trials
+    assert f'href="/studies/{job["study"]}"' in pages.get(f"/jobs/{job['id']}").text
+    assert f'href="/jobs/{trial["job"]}"' in pages.get(f"/studies/{job['study']}").text
+    assert f'href="/studies/{job["study"]}"' in pages.get(f"/jobs/{trial['job']}").text
+    assert "spread-trial-0000" not in pages.get("/jobs").text
+    assert client.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 200
 
 
 def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx.Client) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from clew.cli.jobs.agent import Server
+from clew.cli.jobs.submitted import write_submitted
 from clew.cli.options import bold, console
 from clew.cli.text_table import Column, line_width, write
 from clew.errors import ConfigError, nearest
@@ -17,8 +19,11 @@ from clew.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from clew.client.client import Client
     from clew.client.job import Job, JobDetail, Resources, State
+    from clew.jobs.submitted import SubmittedJob
 
 _STATES = ("waiting", "claimed", "running", "done", "failed", "cancelled", "lost")
+_DEPTH = 2
+"""Levels of folders in which `clew jobs` looks for jobs of sites; `clew site jobs` looks in all."""
 Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="Numbers of the jobs.")]
 
 
@@ -29,33 +34,50 @@ def jobs(
     ] = None,
     kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare, evaluate or bench.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    study: Annotated[int | None, typer.Option(min=1, help="The trials of this study that are jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of jobs, the newest first.")] = 30,
     agents: Annotated[bool, typer.Option("--agents", help="List the agents and their resources instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
     server: Server = None,
 ) -> None:
-    """List the jobs of a server, or show one.
+    """List the jobs of a server, and those submitted to sites from this folder; or show one job of the server.
 
     \b
     Examples:
       clew jobs
       clew jobs --state running --state waiting
       clew jobs 12
+      clew jobs --study 3
       clew jobs --agents
     """
     from clew.client.client import Client
+    from clew.client.credentials import credentials
 
     for each in state or ():
         if each not in _STATES:
             raise ConfigError(f"--state {each}: no such state{nearest(each, _STATES)}")
+    selects = any(value is not None for value in (job, state, kind, owner, server))
+    site_jobs = [] if selects or agents or as_json else _submitted_here()
+    if site_jobs and credentials() is None:
+        write_submitted(site_jobs)
+        return
     with Client(server) as client:
         if agents:
             _show_agents(client, as_json)
         elif job is not None:
             _show_job(client, job, as_json)
         else:
-            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner)
+            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner, study=study)
             _show_jobs(list(itertools.islice(matching, limit)), as_json)
+    if site_jobs:
+        console.print("\nsubmitted to sites from this folder:")
+        write_submitted(site_jobs)
+
+
+def _submitted_here() -> list[SubmittedJob]:
+    from clew.jobs.submitted import submitted_under
+
+    return submitted_under(Path(), depth=_DEPTH)
 
 
 def retry(jobs: Numbers, server: Server = None) -> None:
@@ -141,6 +163,7 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
         ("attempt", f"{job.attempt} of {job.requeue + 1}"),
         ("agent", job.agent or ""),
         ("dataset", job.dataset or ""),
+        ("study", str(job.study or "")),
         ("run", str(job.run or "")),
         ("stored at", job.stored or ("" if job.store is None else f"{job.store} (when it has succeeded)")),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),

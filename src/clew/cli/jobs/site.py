@@ -90,17 +90,11 @@ def jobs(root: Annotated[Path, typer.Argument(help="The folder to search.")] = P
     Example:
       clew site jobs
     """
-    from clew.cli.text_table import Column, line_width, write
+    from clew.cli.jobs.submitted import write_submitted
     from clew.jobs.submitted import submitted_under
 
-    rows: list[tuple[str, ...]] = []
-    for submitted in submitted_under(root):
-        launcher, job = submitted.launcher, submitted.job
-        state, reason = launcher.state(job), launcher.explain(job)
-        rows.append((job.id, submitted.site, submitted.verb, state, submitted.output, reason))
-    if rows:
-        heads = ("job", "site", "verb", "state", "output", "")
-        columns = [Column(head, cells) for head, cells in zip(heads, zip(*rows, strict=True), strict=True)]
-        write(columns, width=line_width())
+    jobs = submitted_under(root)
+    if jobs:
+        write_submitted(jobs)
     else:
         console.print(f"no jobs were submitted under {bold(root)}; `clew train ... --on SITE` submits one")

@@ -25,6 +25,7 @@ def submit(options: SubmitOptions) -> None:
       clew submit my.yaml --set train.optimizer.lr=1e-3 --output first --cpus 4 --gpus 1 --memory 16G --wall-time 12h
       clew submit my_recipe.py --dataset /data/jets --requeue 5 --wall-time 1h
       clew submit study.yaml --kind tune --cpus 8 --priority 10
+      clew submit study.yaml --kind tune --trials-as-jobs --cpus 2
       clew submit tracking --kind prepare --set prepare.input=/data/events --output dataset
       clew submit 12 --kind evaluate --wait
       clew submit --model net.py:build --train '/data/a*.h5' --features X --labels Y --epochs 5
@@ -46,7 +47,10 @@ def submit(options: SubmitOptions) -> None:
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:
     if options.kind == "script":
-        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
+        submit_site.submit_script(site, options)
+        return
+    if options.trials_as_jobs:
+        raise ConfigError(f"--trials-as-jobs needs a server; without one: clew tune run {options.recipe} --on {site}")
     if options.model is not None or options.kind == "bench":
         verb = "train --model" if options.model is not None else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
@@ -86,6 +90,7 @@ def _submission(options: SubmitOptions) -> Submission:
         group=options.group,
         requeue=options.requeue,
         arguments=options.arguments or (),
+        trials_as_jobs=options.trials_as_jobs,
         model=None if options.model is None else {"model": options.model, **options.file_options()},
     )
 

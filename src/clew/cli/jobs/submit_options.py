@@ -75,6 +75,12 @@ class SubmitOptions(ModelOptions, ResourceOptions):
         int,
         typer.Option(min=0, help="Continue up to N times when it stopped early (exit code 75) or its agent was lost."),
     ] = 0
+    trials_as_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--trials-as-jobs", help="For tune: every trial (or pack) is a job for any agent; --cpus etc. are for one."
+        ),
+    ] = False
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends; the exit code is the job's.")] = False
     follow: Annotated[bool, typer.Option("--follow", help="The same, and print its output.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False
@@ -99,6 +105,8 @@ class SubmitOptions(ModelOptions, ResourceOptions):
             raise ConfigError(f"{', '.join(f'--{name}' for name in files)} go with --model")
         if self.model is not None and self.kind != "train":
             raise ConfigError(f"--kind {self.kind}: --model is for train")
+        if self.trials_as_jobs and self.kind != "tune":
+            raise ConfigError(f"--trials-as-jobs goes with --kind tune, not with {self.kind}")
         if self.dry_run and self.on is None:
             raise ConfigError("--dry-run goes with --on SITE")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from clew.cli.jobs.submit_options import SubmitOptions
     from clew.client.client import Client
 
 _SERVER_ONLY = ("priority", "group", "json")
@@ -79,6 +80,37 @@ def submit_directly(
     }
     verb, verb_options = _VERBS[kind](source, options)
     call_verb(verb, **verb_options, **site_options)
+
+
+def submit_script(site: str, options: SubmitOptions) -> None:
+    """Submit a script to a site that takes whole tasks.
+
+    Raises:
+        ConfigError: Scripts go to this site only through a server, or an option that only a server can use.
+    """
+    from clew.cli.jobs import panda
+    from clew.cli.jobs.on_site import SiteOptions
+    from clew.jobs.sites import load_site
+
+    profile = load_site(site)
+    if profile.takes_jobs:
+        raise ConfigError(f"a script goes to {site} only through a server: start one (`clew serve`) and an agent there")
+    for name in _SERVER_ONLY:
+        if getattr(options, "as_json" if name == "json" else name):
+            raise ConfigError(f"--{name} needs a server, and {site} is used without one")
+    if options.settings or options.dataset is not None:
+        raise ConfigError("--set and --dataset: a script takes its own arguments, after --")
+    if options.store is not None:
+        raise ConfigError(f"--store: a script's run returns with the task of {site}, as run.tgz; leave it out")
+    follow = True if options.wait or options.follow else None
+    more = {"after": None, "requeue": options.requeue or None, "follow": follow, "dry_run": options.dry_run}
+    panda.submit_script(
+        SiteOptions(site, profile, {**options.resources(), **more}),
+        options.recipe,
+        options.arguments or (),
+        workers=options.workers or 1,
+        name=options.output,
+    )
 
 
 def _train(recipe: str, options: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,12 @@ _PAUSE = 0.5
 
 def submit_work(site: SiteOptions, work: SiteWork) -> None:
     """Submit the job, print where it is, and watch it if the options say so."""
-    from clew.jobs.sites import site_launcher
+    from clew.jobs.sites import scheduler_at
     from clew.jobs.submitted import JobOutput, free_job_folder, submit
 
     folder, request = free_job_folder(work.output), site.request(work)
     if site.values["dry_run"]:
-        typer.echo(site_launcher(site.profile, request).script(work.task, folder.absolute()), nl=False)
+        typer.echo(scheduler_at(site.profile, request).script(work.task, folder.absolute()), nl=False)
         return
     output = JobOutput(work.output, work.verb)
     jobs = [submit(site.name, work.task, request=request, folder=folder, output=output)]
@@ -46,6 +46,19 @@ def submit_work(site: SiteOptions, work: SiteWork) -> None:
         watch_submitted(*jobs)
     else:
         console.print(f"[dim]watch it:[/] {program()} follow {jobs[-1].job.folder}")
+
+
+def write_submitted(jobs: Sequence[SubmittedJob]) -> None:
+    """Print one line per job of a site: its number, site, state and what it makes."""
+    from clew.cli.text_table import Column, line_width, write
+
+    rows: list[tuple[str, ...]] = []
+    for each in jobs:
+        launcher, job = each.launcher, each.job
+        state, reason = launcher.state(job), launcher.explain(job)
+        rows.append((job.id, each.site, each.verb, state, each.output, reason))
+    heads = ("job", "site", "verb", "state", "output", "")
+    write([Column(head, cells) for head, cells in zip(heads, zip(*rows, strict=True), strict=True)], width=line_width())
 
 
 def watch_submitted(*jobs: SubmittedJob) -> None:

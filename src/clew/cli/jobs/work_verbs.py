@@ -182,6 +182,7 @@ def _print_submitted_log(submitted: SubmittedJob, *, follow: bool) -> None:
     from clew.jobs.launchers.launcher import END_STATES
 
     launcher, job = submitted.launcher, submitted.job
+    launcher.state(job)  # a scheduler elsewhere appends what it reports to the log
     logs = [job.log, *sorted(Path(job.folder).glob("log-*.txt"))]
     _print_log(logs, follow=follow, running=lambda: launcher.state(job) not in END_STATES)
 

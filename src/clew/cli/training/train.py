@@ -29,10 +29,9 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     settings = train_task.all_settings(task)
     config = load_settings("columns" if task.model else str(task.resume or task.recipe), settings).train
     if not site.profile.takes_jobs:
-        from clew.cli.jobs.panda import submit_training
+        from clew.cli.jobs.panda import training_work
 
-        submit_training(site, task)
-        return None
+        return training_work(task)
     workers = site.workers(config.processes)
     if task.resume is not None:
         run = Run.open(task.resume)

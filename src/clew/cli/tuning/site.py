@@ -45,10 +45,9 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
     source = str(recipe or f"{resume}/config.yaml")
     template = load_settings(source, settings)
     if not site.profile.takes_jobs:
-        from clew.cli.jobs.panda import submit_study
+        from clew.cli.jobs.panda import study_work
 
-        submit_study(site, template, source, settings)
-        return None
+        return study_work(source, settings)
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")

@@ -212,7 +212,8 @@ def ask(
     import secrets
 
     from clew.cli.options import parse_seconds
-    from clew.tuning.study import EXTERNAL, Study
+    from clew.tuning.proposed_trial import EXTERNAL
+    from clew.tuning.study import Study
 
     seconds = None if within is None else parse_seconds(within, "--within")
     if recipe is not None and not (Path(study) / "config.yaml").exists():

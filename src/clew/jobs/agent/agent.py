@@ -33,7 +33,8 @@ from clew.jobs.agent.job_target import JobTarget
 _REPORT_PAUSE = 0.2
 """Seconds between two looks at the jobs."""
 _POLL_SECONDS = 20.0
-"""Seconds that the server may hold a request for work; every request also shows that the agent is alive."""
+"""Seconds that the server may hold a request for work; every request also shows that the agent is alive. It is less
+if the server gives up silent agents earlier."""
 _LOG_PIECE = 500_000
 """Bytes of a log that are sent at a time."""
 _UPLOAD_PATIENCE = 120.0
@@ -79,7 +80,7 @@ class Agent:
         self._jobs = JobList(self.folder, self.target, self.introduction.slots, settings)
         self._reported: dict[tuple[int, int], _Reported] = {}
         self._lock = threading.RLock()
-        self._number = 0
+        self._number, self._poll_seconds = 0, _POLL_SECONDS
         self._failure: Exception | None = None
         self._last_busy = time.monotonic()
 
@@ -114,7 +115,8 @@ class Agent:
     def _introduce(self) -> None:
         def introduce() -> None:
             answer = self.link.call("POST", "/agents", body=self.introduction.model_dump(mode="json"))
-            self._number = RegisteredAgent.model_validate(answer).id
+            registered = RegisteredAgent.model_validate(answer)
+            self._number, self._poll_seconds = registered.id, min(_POLL_SECONDS, registered.lease / 3)
             self.print_message(f"agent {self.introduction.name} serves {self.link.server}")
 
         self._retry(introduce)
@@ -148,9 +150,9 @@ class Agent:
         with self._lock:
             held = tuple(self._jobs.held())
         load = MachineLoad(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
-        body = Poll(held=held, load=load, wait=_POLL_SECONDS).model_dump(mode="json")
+        body = Poll(held=held, load=load, wait=self._poll_seconds).model_dump(mode="json")
         try:
-            answer = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=_POLL_SECONDS + 20)
+            answer = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=self._poll_seconds + 20)
         except ServerError as error:
             if error.status == 404:  # a server that has lost this agent
                 return self._introduce()

@@ -10,7 +10,7 @@ from clew.client.job import JobOrder
 from clew.data.prepare.reuse import REGISTERED, find_dataset
 from clew.errors import ConfigError, RunError
 from clew.jobs.agent.folder import AgentFolder, JobFolder
-from clew.jobs.task import ScriptTask, Task, TrainTask, command_task
+from clew.jobs.task import ScriptTask, Task, TrainTask, TrialsTask, command_task
 from clew.runs import Run
 from clew.storage import is_url
 
@@ -60,6 +60,18 @@ def _tune(order: JobOrder, root: AgentFolder) -> Task:
     return command_task(["tune", "run", str(folder.spec_file), *dataset, "--output", str(study), *order.arguments])
 
 
+def _trial(order: JobOrder, root: AgentFolder) -> Task:
+    folder = root.job(order.key)
+    return TrialsTask(
+        settings=str(folder.spec_file),
+        dataset=_dataset(order, root),
+        study=order.study or 0,
+        trials=order.trials,
+        output=str(folder.output(order.name)),
+        folds=str(root.folds(order.target_key or order.key)),
+    )
+
+
 def _prepare(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     places = [root.datasets, REGISTERED, *([order.store] if order.store else [])]
@@ -94,6 +106,7 @@ def _script(order: JobOrder, root: AgentFolder) -> Task:
 _KINDS: dict[str, Callable[[JobOrder, AgentFolder], Task]] = {
     "train": _train,
     "tune": _tune,
+    "trial": _trial,
     "prepare": _prepare,
     "evaluate": _evaluate,
     "bench": _bench,

@@ -18,6 +18,9 @@ from clew.runs.folder import list_runs
 from clew.runs.push import Pusher
 from clew.storage import mask_secrets
 
+_STUDY_KINDS = ("tune", "trial")
+"""Kinds of jobs whose runs are trials."""
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -59,8 +62,10 @@ def _send_results(order: JobOrder, root: AgentFolder, server: str) -> str:
                 _register_dataset(root.job(order.key).output(order.name), order.name, connection)
             if order.kind == "bench":
                 _send_benchmarks(root.job(order.key).output(order.name), order.name, connection)
+            if order.kind == "trial":
+                _send_trial_results(root.job(order.key).output(order.name), order, connection)
             for run in _runs(order, root):
-                if order.kind != "tune":
+                if order.kind not in _STUDY_KINDS:
                     _write_report(run)
                 _push(run, connection)
             if order.kind == "tune":
@@ -80,7 +85,7 @@ def _runs(order: JobOrder, root: AgentFolder) -> Iterator[Run]:
         evaluated = root.job(str(order.target_key))
         evaluated_order = evaluated.order()
         folder = evaluated.output(evaluated_order.name) if evaluated_order is not None else folder
-    if order.kind == "tune":
+    if order.kind in _STUDY_KINDS:
         yield from list_runs(folder / "trials") if (folder / "trials").is_dir() else ()
     elif (folder / "config.yaml").is_file() and order.kind not in ("prepare", "bench"):
         yield Run(folder)
@@ -117,6 +122,14 @@ def _send_benchmarks(folder: Path, name: str, connection: Connection) -> None:
     for stem, document in results.items():
         title = name if len(results) == 1 else f"{name} {stem}"
         connection.call("POST", "/benchmarks", body={"name": title, "host": socket.gethostname(), "document": document})
+
+
+def _send_trial_results(folder: Path, order: JobOrder, connection: Connection) -> None:
+    """Send the results of trials that their job could not send."""
+    from clew.tuning.assigned_study import send_results
+    from clew.tuning.folder import StudyFolder
+
+    send_results(StudyFolder(folder), order.study or 0, connection)
 
 
 def _push_study(folder: Path, connection: Connection) -> None:

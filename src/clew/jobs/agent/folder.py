@@ -94,6 +94,10 @@ class AgentFolder:
         """The folder of a job; it may not exist yet."""
         return JobFolder(self.jobs / job)
 
+    def folds(self, job: str) -> Path:
+        """The datasets of the folds of a study, which its trials share; `job` is the key of the study's job."""
+        return self.path / "folds" / job
+
     def unconfirmed(self) -> Iterator[tuple[JobFolder, JobOrder]]:
         """Jobs whose newest attempt has an end that the server has not confirmed."""
         for path in sorted(self.jobs.glob("*")):

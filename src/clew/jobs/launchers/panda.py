@@ -1,233 +1,244 @@
-"""Tasks for PanDA: prun for a training, phpo for a study. PanDA's own client submits them, as the user.
+"""Tasks of PanDA. PanDA's own client submits, follows and cancels them, as the user.
 
-PanDA takes whole tasks. Single jobs cannot be submitted or watched, so no agent can serve it.
+PanDA takes whole tasks. Single jobs cannot be submitted, so no agent can serve it. What PanDA reports about a task is
+appended to the log of the job's folder whenever its state is asked for.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import math
+import os
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from clew.core.log_tail import last_line
+from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
-from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision
-from clew.jobs.sites import BatchRequest, Site, SiteCapacity, mebibytes, refuse_unsupported
+from clew.jobs.launchers.launcher import END_STATES, JobState, LaunchedJob, Slot, Supervision
+from clew.jobs.launchers.panda_calls import NO_ANSWER
+from clew.jobs.launchers.panda_task import SCRIPTS, client_command, dry_run, task_arguments, write_sandbox
+from clew.jobs.launchers.scheduler import call, last_line
+from clew.jobs.sites import BatchRequest, Site, SiteCapacity
 from clew.jobs.supervisor import JobEnd
-from clew.jobs.task import Task
+from clew.jobs.task import GridTask, Task
 
-_SCRIPTS = {"prun": "PrunScript", "phpo": "PhpoScript"}
-_DRY_RUN = """
-import json, sys
-from pandaclient import {script}
-print(json.dumps({script}.main(get_taskparams=True, ext_args=json.loads(sys.argv.pop()), dry_mode=True), default=str))
-"""
-_STEER = "clew tune steer --in %IN --out %OUT --n %NUM_POINTS --max %MAX_POINTS"
-OUTPUTS = ("model.safetensors", "metrics.json", "metrics.tgz")
-"""What a training returns, besides `userJobMetadata.json`, which PanDA keeps with the task."""
-_ANY_GPU = "#&nvidia"
-"""PanDA's way to ask for a machine with a GPU of NVIDIA."""
-_CORES = (1, 8)
-"""Numbers of cores that PanDA gives a job."""
-_UNSUPPORTED_BY_TASKS = {
-    "nodes": "a job of PanDA runs on one machine, leave it out",
-    "after": "submit the task later",
-    "requeue": "PanDA retries jobs itself, leave it out",
+_STATES: dict[str, JobState] = {
+    **dict.fromkeys(("scouting", "scouted", "running", "prepared", "merging", "finishing", "passed"), "running"),
+    **dict.fromkeys(("aborting", "toabort", "tobroken"), "running"),
+    **dict.fromkeys(("done", "finished"), "finished"),
+    **dict.fromkeys(("failed", "broken", "exhausted"), "failed"),
+    "aborted": "cancelled",
 }
-"""Fields of a request that no task of PanDA can honour, and what to do instead."""
-_UNSUPPORTED_BY_STUDIES = {
-    **_UNSUPPORTED_BY_TASKS,
-    "cpus": "phpo gives each evaluation one core",
-    "memory": "phpo has no such option",
-    "wall_time": "phpo has no such option",
-}
-_GRID_JOB = ("python3", "-m", "clew.cli.training.panda_job")
-"""The entry point of a training on the grid: a recipe, files separated by commas, then settings."""
+"""By the status of a task; every other status stands for waiting."""
+_ENDED_JOBS = ("finished", "failed", "cancelled", "closed")
+_UNREGISTERED = "PanDA has not registered it yet"
+_MONITOR = "https://bigpanda.cern.ch"
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S "
+_CALL_SECONDS = 120
+
+
+def _submission_file(folder: Path) -> Path:
+    """What the client wrote about the submission."""
+    return folder / "submission.json"
+
+
+def _answer_file(folder: Path) -> Path:
+    """What PanDA reported last about the task."""
+    return folder / "panda.json"
 
 
 class PandaLauncher:
-    """PanDA in the table of schedulers. It answers in one line what cannot be done there."""
+    """PanDA in the table of schedulers: it starts tasks of the grid and nothing else."""
 
     name: ClassVar[str] = "panda"
     takes_jobs: ClassVar[bool] = False
     needs_container: ClassVar[bool] = True
 
     def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
-        self.site, self.request = site, request or BatchRequest()
+        self.site = site or Site(name=self.name, scheduler=self.name, container="none")
+        self.request = request or BatchRequest()
+        self._asked: dict[str, float] = {}
+        """When PanDA was asked last, by the number of the task."""
+        self._silent: dict[str, str] = {}
+        """Why PanDA did not answer, by the number of the task."""
 
     def _refuse(self) -> NoReturn:
-        name = self.site.name if self.site is not None else self.name
-        raise ConfigError(f"{name}: PanDA takes tasks, not jobs; use `clew train --on` and `clew tune run --on`")
+        verbs = "`clew train --on`, `clew tune run --on` and `clew submit --kind script --on`"
+        raise ConfigError(f"{self.site.name}: PanDA takes tasks, not jobs; use {verbs}")
 
     def start(
         self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
     ) -> LaunchedJob:
-        self._refuse()
+        if not isinstance(task, GridTask) or supervision is not None:
+            self._refuse()
+        place = folder.absolute()
+        if not _submission_file(place).exists():
+            tool, arguments = task_arguments(self.site, self.request, task)
+            _check_client()
+            try:
+                place.mkdir(parents=True)
+            except OSError as error:
+                raise RunError(f"{folder}: cannot start a job there ({error.strerror})") from error
+            try:
+                write_sandbox(task, place / "sandbox")
+                _submit(tool, arguments, place)
+            except RunError:
+                shutil.rmtree(place)
+                raise
+        return LaunchedJob(self.name, str(_submission(place)["jediTaskID"]), str(place))
 
     def script(self, task: Task, folder: Path) -> str:
-        self._refuse()
+        if not isinstance(task, GridTask):
+            self._refuse()
+        tool, arguments = task_arguments(self.site, self.request, task)
+        document = dry_run(self.site, self.request, task, os.environ)
+        return f"{shlex.join([tool, *arguments])}\n{json.dumps(document, indent=1)}\n"
 
     def state(self, job: LaunchedJob) -> JobState:
-        self._refuse()
+        answer = self._answer(job)
+        return _STATES.get(answer["status"], "waiting") if answer.get("status") else "waiting"
 
     def end(self, job: LaunchedJob) -> JobEnd | None:
-        self._refuse()
+        state = self.state(job)
+        return JobEnd(code=int(state != "finished"), reason=self.explain(job)) if state in END_STATES else None
 
     def explain(self, job: LaunchedJob) -> str:
-        self._refuse()
+        answer = self._answer(job)
+        if job.id in self._silent:
+            return self._silent[job.id]
+        if not answer:
+            return _UNREGISTERED
+        status, state = str(answer["status"]), _STATES.get(answer["status"], "waiting")
+        if state == "finished":
+            partly = "" if status == "done" else "only in part: see `clew logs`; "
+            return f"{partly}outputs: {', '.join(answer['outputs'])}"
+        if state == "failed":
+            reasons = [answer["error_dialog"], *(text for each in answer["jobs"] for text in _errors(each))]
+            return next((f"{status}: {reason}" for reason in reasons if reason), status)
+        if state == "cancelled":
+            return status
+        active = [each for each in answer["jobs"] if each["status"] not in _ENDED_JOBS]
+        where = ", ".join(dict.fromkeys(f"job {each['status']} at {each['site']}" for each in active))
+        return f"{status}, {where}" if where else status
 
     def stop(self, job: LaunchedJob) -> None:
-        self._refuse()
+        """Cancel the task. PanDA ends its jobs; a checkpoint is not promised."""
+        if self.state(job) in END_STATES:
+            return
+        if not self._answer(job) and job.id not in self._silent:
+            answer = {"message": f"{_UNREGISTERED}; try again in a few minutes"}
+        else:
+            answer = _call("kill", job.id)
+            self._asked.pop(job.id, None)
+        if not answer.get("accepted") and self.state(job) not in END_STATES:
+            reason = answer.get("error") or answer["message"]
+            raise RunError(f"task {job.id} at {self.site.name} was not cancelled: {reason}")
 
     def kill(self, job: LaunchedJob) -> None:
-        self._refuse()
+        self.stop(job)
 
     def problems(self) -> list[str]:
-        return problems()
+        return _problems()
 
     def capacity(self) -> SiteCapacity:
-        name = self.site.name if self.site is not None else self.name
+        name = self.site.name
         raise ConfigError(f"{name}: an agent cannot watch single jobs of PanDA; use `clew train --on {name}` there")
 
-
-def training_arguments(
-    site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str]
-) -> list[str]:
-    """The arguments of prun: one job prepares the files and trains; its metrics return with the task."""
-    refuse_unsupported(request, "PanDA", _UNSUPPORTED_BY_TASKS)
-    command = shlex.join([*_GRID_JOB, recipe, "%IN" if inputs else "", *settings])
-    arguments = ["--exec", command, "--outputs", ",".join(OUTPUTS)]
-    return [*arguments, *_common(site, request, recipe, inputs), "--containerImage", _image(site), "--noBuild"]
-
-
-@dataclass(frozen=True)
-class StudySize:
-    """The space of a study, and how many points it evaluates."""
-
-    space: Path
-    points: int
-    parallel: int
-
-
-def study_arguments(
-    site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str], size: StudySize
-) -> list[str]:
-    """The arguments of phpo: clew proposes points and evaluates them."""
-    refuse_unsupported(_with_defaults_of(site, request), "a study on PanDA", _UNSUPPORTED_BY_STUDIES)
-    options = [word for setting in settings for word in ("--set", setting)]
-    arguments = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
-    arguments += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe, *options])]
-    arguments += ["--evaluationInput", "input.json", "--evaluationOutput", "output.json"]
-    arguments += ["--evaluationMeta", "metadata.json", "--evaluationMetrics", "metrics.tgz"]
-    arguments += ["--checkPointToSave", "run"]
-    arguments += ["--evaluationContainer", _image(site), "--searchSpaceFile", str(size.space)]
-    arguments += ["--maxPoints", str(size.points), "--nParallelEvaluation", str(size.parallel)]
-    arguments += ["--nPointsPerIteration", str(size.parallel)]
-    if inputs:
-        arguments += ["--trainingDS", ",".join(inputs)]
-    arguments += ["--outDS", _output_dataset(site, request), *_location(site), *_gpu_arguments(site, request)]
-    return [*arguments, *site.panda.arguments]
+    def _answer(self, job: LaunchedJob) -> dict[str, Any]:
+        """What PanDA reports about a task; it is asked at most once in `poll_seconds`. Empty: it does not know it."""
+        file = _answer_file(Path(job.folder))
+        known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        now = time.monotonic()
+        if now - self._asked.get(job.id, -1e9) < self.site.poll_seconds:
+            return known
+        self._asked[job.id] = now
+        answer = _call("status", job.id)
+        self._silent.pop(job.id, None)
+        if "error" in answer:
+            self._silent[job.id] = answer["error"]
+        if "status" not in answer:
+            return known
+        if answer != known:
+            write_text(file, json.dumps(answer, indent=1) + "\n")
+            _append(job.log, _history(job.id, answer))
+        return answer
 
 
-def _common(site: Site, request: BatchRequest, recipe: str, inputs: Sequence[str]) -> list[str]:
-    arguments = ["--outDS", _output_dataset(site, request), *_location(site), *site.panda.arguments]
-    if Path(recipe).is_file():
-        arguments.append("--useSandbox")  # the file travels with the task
-    if inputs:  # all files go to one job: it trains one model
-        arguments += ["--inDS", ",".join(inputs), "--nJobs", "1", "--maxNFilesPerJob", "100000"]
-    return [*arguments, *_resource_arguments(site, request)]
+def _errors(job: dict[str, Any]) -> list[str]:
+    """What is known about a job that failed."""
+    code = [f"exit code {job['exit_code']}"] if str(job["exit_code"]) not in ("0", "") else []
+    return [*job["errors"], *code] if job["status"] in _ENDED_JOBS else []
 
 
-def _resource_arguments(site: Site, request: BatchRequest) -> list[str]:
-    """The resources of a job: cores rounded up to what PanDA accepts, memory per core, hours, a GPU."""
-    whole = request.at(site).in_one_process()
-    needed = whole.cpus or 1
-    cores = next((count for count in _CORES if count >= needed), None)
-    if cores is None:
-        product = f"{request.workers} workers of {needed // request.workers} cores"
-        raise ConfigError(f"--workers, --cpus: PanDA gives a job at most {_CORES[-1]} cores, not {needed} ({product})")
-    arguments = ["--nCore", str(cores)]
-    if whole.memory:
-        arguments += ["--memory", str(math.ceil(mebibytes(whole.memory) / cores))]
-    if request.wall_time is not None:
-        arguments += ["--maxWalltime", str(math.ceil(request.wall_time / 3600))]
-    return [*arguments, *_gpu_arguments(site, request)]
+def _history(number: str, answer: dict[str, Any]) -> list[str]:
+    """The lines that describe the present state of a task."""
+    lines = [f"task {number} {answer['status']}" + (f": {text}" if (text := answer["error_dialog"]) else "")]
+    for job in answer["jobs"]:
+        place = f" at {job['site']}" if job["site"] else ""
+        lines.append(": ".join([f"job {job['id']} {job['status']}{place}", *_errors(job)]))
+    if _STATES.get(answer["status"]) in END_STATES:
+        lines += [f"output {name}: rucio download {name}" for name in answer["outputs"]]
+        lines.append(f"monitor: {os.environ.get('PANDAMON_URL', _MONITOR)}/task/{number}/")
+    return lines
 
 
-def _gpu_arguments(site: Site, request: BatchRequest) -> list[str]:
-    gpus = (site.gpus if request.gpus is None else request.gpus) * request.workers
-    if gpus > 1:
-        raise ConfigError(f"--gpus: PanDA gives a job one GPU, not {gpus}; use --gpus 1 with --workers 1")
-    return ["--architecture", _ANY_GPU] if gpus else []
-
-
-def _with_defaults_of(site: Site, request: BatchRequest) -> BatchRequest:
-    """The request with what the site's profile sets; its wall time has always a default and does not count."""
-    return request.at(site).model_copy(update={"wall_time": request.wall_time})
-
-
-def _location(site: Site) -> list[str]:
-    arguments = ["--site", site.panda.queue] if site.panda.queue else []
-    return [*arguments, *(["--cloud", site.panda.cloud] if site.panda.cloud else [])]
-
-
-def _image(site: Site) -> str:
-    image = str(site.container)
-    return image if "://" in image else f"docker://{image}"
-
-
-def _output_dataset(site: Site, request: BatchRequest) -> str:
-    if site.panda.out is None:
-        raise ConfigError(f"{site.name}: set `panda.out`, the name of the outputs, such as user.YOU.{{name}}")
-    return site.panda.out.replace("{name}", request.name)
-
-
-def dry_run(tool: str, arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The whole task as the client would submit it; nothing leaves this machine.
-
-    Raises:
-        RunError: the client does not accept it.
-    """
-    code = _DRY_RUN.format(script=_SCRIPTS[tool])
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(list(arguments))],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**environment, "PANDA_BEHIND_REAL_LB": "1"},
+def _append(log: Path, lines: list[str]) -> None:
+    """Append the lines that a log does not have yet, with the time."""
+    present = (
+        {line[len(time.strftime(_TIME_FORMAT)) :] for line in log.read_text().splitlines()} if log.exists() else ()
     )
+    with log.open("a") as stream:
+        stream.writelines(f"{time.strftime(_TIME_FORMAT)}{line}\n" for line in lines if line not in present)
+
+
+def _call(name: str, number: str) -> dict[str, Any]:
+    """The answer of panda-client to one call; {"error": ...} if it has none."""
+    if problems := _problems():
+        return {"error": problems[0]}
+    words = [sys.executable, "-P", "-m", "clew.jobs.launchers.panda_calls", name, number]
+    environment = {"PANDA_BEHIND_REAL_LB": "1", **os.environ}
+    done = call(words, timeout=_CALL_SECONDS, environment=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        last = last_line(done.stderr or done.stdout)
-        raise RunError(f"{tool} does not accept the task: {last}")
-    task: dict[str, Any] = json.loads(lines[-1])
-    return task
+        return {"error": last_line(done.stderr or done.stdout) or NO_ANSWER}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
 
 
-def submit(tool: str, arguments: Sequence[str]) -> None:
+def _submit(tool: str, arguments: list[str], folder: Path) -> None:
     """Have the client submit a task. Its output goes to the terminal, where it also asks for what it needs.
 
     Raises:
-        ConfigError: there is no client.
-        RunError: it was not submitted.
+        RunError: It was not submitted.
     """
-    reasons = problems()
-    if reasons:
-        raise ConfigError(reasons[0])
-    module = f"from pandaclient import {_SCRIPTS[tool]}; {_SCRIPTS[tool]}.main()"
-    done = subprocess.run([sys.executable, "-c", module, *arguments], check=False)
-    if done.returncode:
-        raise RunError(f"{tool} did not submit the task (exit code {done.returncode}); its messages are above")
+    code = f"from pandaclient import {SCRIPTS[tool]}; {SCRIPTS[tool]}.main()"
+    command = client_command(code, [*arguments, "--dumpJson", str(_submission_file(folder))])
+    ended = subprocess.run(command, check=False, cwd=folder / "sandbox")
+    submission = _submission(folder)
+    if ended.returncode or not submission.get("jediTaskID"):
+        reason = submission.get("returnOut") or f"exit code {ended.returncode}; its messages are above"
+        raise RunError(f"{tool} did not submit the task: {reason}")
 
 
-def problems() -> list[str]:
+def _submission(folder: Path) -> dict[str, Any]:
+    """What the client wrote about the submission: prun a list of one, phpo one; empty if it wrote nothing."""
+    file = _submission_file(folder)
+    written = json.loads(file.read_text()) if file.exists() else {}
+    submission: dict[str, Any] = written[0] if isinstance(written, list) else written
+    return submission
+
+
+def _check_client() -> None:
+    if problems := _problems():
+        raise ConfigError(problems[0])
+
+
+def _problems() -> list[str]:
     """What prevents submissions from this machine."""
     if importlib.util.find_spec("pandaclient") is None:
         return ["panda-client is not installed: pip install 'clew[panda]'"]

@@ -38,7 +38,7 @@ class FastSimulation(Recipe):
             "epochs": 30,
             "batch_size": 64,
             "optimizer": {"name": "rmsprop", "lr": 3e-4, "lr_batch": 64},
-            "best": {"metric": "separation/layers"},
+            "best": {"metric": "separation/layers", "direction": "minimize"},
         }
     }
     columns = (ENERGY, VOXELS, NOISE)

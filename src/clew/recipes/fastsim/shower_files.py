@@ -107,6 +107,15 @@ def write_showers(path: Path, showers: Table, attributes: Mapping[str, Any] | No
     partial.replace(path)
 
 
+def count_showers(path: Path) -> int:
+    """Return the number of showers in a file; 0 if it does not exist or cannot be read."""
+    try:
+        with h5py.File(path, "r") as file:
+            return len(file[SHOWERS])
+    except (OSError, KeyError):
+        return 0
+
+
 def check_showers(showers: Table, voxels: int) -> None:
     """Check the values of showers.
 

@@ -40,15 +40,16 @@ _MAX_LOG_PART = 1_000_000
 @router.post("/agents", status_code=201)
 async def register(service: ServiceOf, caller: AgentCaller, body: AgentRegistration) -> RegisteredAgent:
     """Register an agent with its name and its resources."""
-    number = await service.write_async(lambda transaction: agents.register_agent(transaction, caller, body))
-    return RegisteredAgent(id=number, lease=queue.AGENT_TIMEOUT)
+    timeout = service.config.limits.agent_seconds
+    work = partial(agents.register_agent, caller=caller, registration=body, timeout=timeout)
+    return RegisteredAgent(id=await service.write_async(work), lease=timeout)
 
 
 @router.get("/agents")
 def list_agents(service: ServiceOf, caller: Reader) -> ResultPage[AgentInfo]:
     """List the agents that the caller may see."""
     with service.database.read() as connection:
-        return ResultPage(items=agents.list_agents(connection, caller))
+        return ResultPage(items=agents.list_agents(connection, caller, timeout=service.config.limits.agent_seconds))
 
 
 @router.delete("/agents/{agent}", status_code=204)

@@ -31,6 +31,7 @@ from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import JobFilter
 from clew.server.jobs.topics import job_topic
 from clew.server.service import Service
+from clew.server.studies.study_jobs import check_submission
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS)
 _KEEP_ALIVE_SECONDS = 15.0
@@ -53,6 +54,7 @@ class JobLogPart(BaseModel):
 @router.post("/jobs", status_code=201)
 async def submit(service: ServiceOf, caller: Submitter, body: Submission) -> JobDetail:
     """Add a job to the queue. A submission with the same `uid` is the same job."""
+    await run_in_threadpool(check_submission, body)
     job = await service.write_async(lambda transaction: actions.submit(transaction, caller, body))
     return await run_in_threadpool(_job_detail, service, caller, job)
 
@@ -61,9 +63,10 @@ def _job_filter(
     state: Annotated[list[State] | None, Query(description="Only jobs in these states.")] = None,
     kind: Kind | None = None,
     owner: Annotated[str | None, Query(max_length=100)] = None,
+    study: Annotated[int | None, Query(ge=1, le=MAX_ID, description="Only the trials of this study.")] = None,
     after: After = None,
 ) -> JobFilter:
-    return JobFilter(tuple(state or ()), kind, owner, before=after)
+    return JobFilter(tuple(state or ()), kind, owner, study, before=after)
 
 
 @router.get("/jobs")

@@ -81,7 +81,7 @@ def overview(service: ServiceOf, caller: Reader) -> Overview:
             jobs=_counts(connection, jobs, caller),
             waiting=_jobs(connection, caller, "waiting"),
             active=_jobs(connection, caller, "claimed", "running"),
-            agents=_agents(connection, caller),
+            agents=_agents(connection, caller, service.config.limits.agent_seconds),
             storage=stored_bytes(connection, caller.user),
             quota=storage_quota(connection, caller.user, service.config.limits),
         )
@@ -106,7 +106,8 @@ def _jobs(connection: sa.Connection, caller: Caller, *states: str) -> list[JobOv
     return [JobOverview(**row) for row in connection.execute(query).mappings()]
 
 
-def _agents(connection: sa.Connection, caller: Caller) -> list[AgentOverview]:
+def _agents(connection: sa.Connection, caller: Caller, timeout: float) -> list[AgentOverview]:
     columns = [agents.c[name] for name in AgentOverview.model_fields if name != "alive"]
     query = sa.select(*columns).where(caller.visible(agents)).order_by(agents.c.seen.desc()).limit(100)
-    return [AgentOverview(**row, alive=is_alive(row["seen"])) for row in connection.execute(query).mappings()]
+    rows = connection.execute(query).mappings()
+    return [AgentOverview(**row, alive=is_alive(row["seen"], timeout=timeout)) for row in rows]

@@ -93,13 +93,13 @@ def ask(studies: StudiesOf, caller: Submitter, study: Number, body: AskRequest) 
 
 
 @router.post("/studies/{study}/report")
-def report(studies: StudiesOf, caller: Submitter, study: Number, body: IntermediateValue) -> PruneDecision:
+def report(studies: StudiesOf, caller: StudyWriter, study: Number, body: IntermediateValue) -> PruneDecision:
     """Record an intermediate value of a trial, and answer whether to prune it."""
     return PruneDecision(prune=studies.report(caller, study, body))
 
 
 @router.post("/studies/{study}/tell")
-def tell(studies: StudiesOf, caller: Submitter, study: Number, body: TrialResult) -> TellReceipt:
+def tell(studies: StudiesOf, caller: StudyWriter, study: Number, body: TrialResult) -> TellReceipt:
     """Record the result of a trial. If it is sent twice, the first one counts."""
     return TellReceipt(accepted=studies.tell(caller, study, body))
 

@@ -71,7 +71,7 @@ def job_values(job: Job) -> dict[str, Any]:
     seconds = None if job.started is None else max((job.ended or time.time()) - job.started, 0.0)
     resources = ", ".join(text for _, text in resource_texts(job.resources) if text)
     reason = "is being cancelled" if job.cancelling else job.reason
-    values = {"needs": resources, "seconds": seconds, "study": None, "url": f"/jobs/{job.id}", "reason": reason}
+    values = {"needs": resources, "seconds": seconds, "url": f"/jobs/{job.id}", "reason": reason}
     return {**job.model_dump(), **values}
 
 

@@ -27,15 +27,15 @@ _FAILED_STATES = ("failed", "interrupted")
 def overview(request: Request, viewer: layout.Viewer) -> Response:
     """The front page."""
     with request.app.state.service.database.read() as connection:
-        values = gather(connection, viewer)
+        values = gather(connection, viewer, request.app.state.service.config.limits.agent_seconds)
     return layout.page(request, "overview.html", "overview", server=layout.server(request), **values)
 
 
-def gather(connection: sa.Connection, viewer: Caller) -> dict[str, Any]:
-    """Return all values that the page shows."""
+def gather(connection: sa.Connection, viewer: Caller, timeout: float) -> dict[str, Any]:
+    """Return all values that the page shows; `timeout` is the seconds after which a silent agent counts as gone."""
     since = time.time() - _DAY
     running = _runs(connection, viewer, runs.c.state == "running", runs.c.updated > since, limit=30)
-    tune_jobs = sa.select(jobs.c.id).where(jobs.c.kind == "tune")
+    tune_jobs = sa.select(jobs.c.id).where(jobs.c.kind.in_(("tune", "trial")))
     no_trials = runs.c.study.is_(None), sa.or_(runs.c.job.is_(None), runs.c.job.not_in(tune_jobs))
     recent = _runs(connection, viewer, *no_trials, limit=12)
     active = list_jobs(connection, viewer, JobFilter(("claimed", "running")), limit=1000)
@@ -48,7 +48,7 @@ def gather(connection: sa.Connection, viewer: Caller) -> dict[str, Any]:
         "failed": _failed(connection, viewer, since),
         "finished": connection.scalar(finished) or 0,
         "speed": sum(run["samples_per_second"] for run in running),
-        "agents": [agent_gauges(agent) for agent in list_agents(connection, viewer)],
+        "agents": [agent_gauges(agent) for agent in list_agents(connection, viewer, timeout=timeout)],
     }
 
 

@@ -59,6 +59,8 @@ def own_code(form: SubmitForm, fields: list[FormField], values: Mapping[str, str
     if form.kind != "script":
         form.recipe_file = name
         return {"files": files}
+    if by_name["dataset"].value:
+        by_name["dataset"].error = "a script takes its data as arguments"
     try:
         words = shlex.split(by_name["arguments"].value)
     except ValueError as error:

@@ -16,8 +16,9 @@ from clew.server.api.dependencies import Number, visible_row
 from clew.server.dashboard import files, layout
 from clew.server.dashboard.formatting import duration, number
 from clew.server.dashboard.run_cards import short_recipe
-from clew.server.database.tables import studies, trials, users
+from clew.server.database.tables import agents, jobs, runs, studies, trials, users
 from clew.server.studies.study_rows import EXTERNAL_FACT
+from clew.tuning.folder import run_name
 
 if TYPE_CHECKING:
     from clew.tuning.snapshot import StudySnapshot, TrialSummary
@@ -51,10 +52,14 @@ def study(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     with request.app.state.service.database.read() as connection:
         row = visible_row(connection, studies, number, viewer, "study")
         all_trials = _trials(connection, number)
+        trial_jobs = _trial_jobs(connection, number)
+        trial_runs = _trial_runs(connection, trial_jobs)
     best, tiles, figures = request.app.state.study_figures.get(row, lambda: _study_figures(row, all_trials))
     shown = {"id": row.id, "name": row.name, "state": _state(row, all_trials)}
     newest = [_trial_values(trial) for trial in reversed(all_trials)][:_MAX_LISTED]
-    values: dict[str, Any] = {"study": shown, "job": row.job, "trials": newest}
+    for trial in newest:
+        trial["run"] = trial["run"] or trial_runs.get((trial["job"], run_name(trial["number"])))
+    values: dict[str, Any] = {"study": shown, "job": row.job, "trials": newest, "trial_jobs": trial_jobs}
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
     values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, all_trials)}
     return layout.page(request, "study.html", "studies", **values)
@@ -94,6 +99,20 @@ def _study_figures(
 def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
     query = sa.select(trials).where(trials.c.study == study).order_by(trials.c.number)
     return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _trial_jobs(connection: sa.Connection, study: int) -> dict[int, dict[str, Any]]:
+    """Return the state and the agent of the jobs of a study's trials, by number of the job."""
+    query = sa.select(jobs.c.id, jobs.c.state, jobs.c.attempt, agents.c.name.label("agent"))
+    query = query.outerjoin(agents, agents.c.id == jobs.c.agent)
+    query = query.where(jobs.c.study == study, jobs.c.kind == "trial")
+    return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+
+
+def _trial_runs(connection: sa.Connection, trial_jobs: Mapping[int, Any]) -> dict[tuple[int, str], int]:
+    """Return the newest run of every trial that is a job, by job and name."""
+    query = sa.select(runs.c.job, runs.c.name, runs.c.id).where(runs.c.job.in_(list(trial_jobs))).order_by(runs.c.id)
+    return {(row.job, row.name): row.id for row in connection.execute(query)}
 
 
 def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Submission
+from clew.core.config import Document, with_defaults
 from clew.errors import UserError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
@@ -29,6 +30,7 @@ from clew.server.dashboard.submit_form import (
 from clew.server.database.tables import runs
 from clew.server.jobs import actions
 from clew.server.problems import RequestError, forbidden
+from clew.server.studies.study_jobs import check_submission
 
 router = layout.router()
 _HELP = {
@@ -48,6 +50,8 @@ _HELP = {
 _SUBMIT_KINDS = (*KINDS, "script")
 _MAIN_FIELDS = 6
 """Fields of the job that are always visible."""
+_TRIALS_HELP = "Every trial, or pack of trials, is a job that any of your agents may take. The resources are for one."
+_TRIALS = "trials_as_jobs"
 _DEFAULTS = {"nodes": "1", "workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
 _NUMBERS = ("nodes", "workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _SCHEMA_KEYS = {
@@ -81,7 +85,7 @@ def submit_page(
         values = {"job.name": row.name, "job.dataset": _dataset(row.config)}
     form = _form(kind, recipe)
     form.fill_from(settings)
-    return _page(request, form, [*_job_fields(form.recipe, values), *own_fields(form, values)], "")
+    return _page(request, form, _all_fields(form, values), "")
 
 
 @router.post("/submit/check")
@@ -124,6 +128,7 @@ def _submit_form(request: Request, viewer: Caller, values: dict[str, str]) -> Re
         error = form.error or "Not submitted: see the fields in red."
         return _page(request, form, fields, error, status=422, files=uploaded_files(values))
     try:
+        check_submission(job)
         number = request.app.state.service.write(lambda transaction: actions.submit(transaction, viewer, job))
     except RequestError as error:
         message = f"{error}. {error.hint}"
@@ -146,10 +151,14 @@ def _form(kind: str, recipe: str) -> SubmitForm:
 def _read(values: dict[str, str]) -> tuple[SubmitForm, list[FormField]]:
     form = _form(values.get("kind", "train"), values.get("recipe", ""))
     form.fill(values)
-    return form, [*_job_fields(form.recipe, values), *own_fields(form, values)]
+    return form, _all_fields(form, values)
 
 
-def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
+def _all_fields(form: SubmitForm, values: dict[str, str]) -> list[FormField]:
+    return [*_job_fields(form.recipe, form.kind, values), *own_fields(form, values)]
+
+
+def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[FormField]:
     fields = []
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
@@ -157,6 +166,9 @@ def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
         nullable = name in ("memory_gb", "minutes", "dataset", "store", "group")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
+    if form_kind == "tune":
+        value = values.get(f"job.{_TRIALS}", "false")
+        fields.append(FormField(f"job.{_TRIALS}", "flag", "false", _TRIALS_HELP, [], False, value))
     return fields
 
 
@@ -169,6 +181,9 @@ def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str
     body: dict[str, Any] = {"kind": form.kind, "name": by_name["name"].value, "spec": document, **code}
     body |= {name: by_name[name].value or None for name in ("dataset", "store", "group")}
     body |= {name: by_name[name].value or 0 for name in ("priority", "requeue")}
+    if _TRIALS in by_name:
+        body[_TRIALS] = by_name[_TRIALS].value == "true"
+        body["spec"] = with_defaults(Document(document), {"train": {"epochs": form.epochs}}).data  # pruners need it
     memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
         "nodes": by_name["nodes"].value or 1,

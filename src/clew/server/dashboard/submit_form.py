@@ -106,6 +106,12 @@ class SubmitForm:
         """Return the fields by key."""
         return {each.key: each for section in self.sections for each in section.all()}
 
+    @property
+    def epochs(self) -> int:
+        """The number of epochs; 1 where the field does not hold a number."""
+        text = self.fields()["train.epochs"].value
+        return int(text) if text.isdecimal() else 1
+
     def fill(self, values: Mapping[str, str]) -> None:
         """Set the fields from the values of a browser; other keys are ignored."""
         for key, each in self.fields().items():

@@ -307,7 +307,7 @@ jobs = sa.Table(
     sa.Column("agent", Id, sa.ForeignKey("agents.id", ondelete="SET NULL"), index=True),
     sa.Column("handle", sa.Text, index=True),  # chosen by the client: the same again is the same job
     sa.Column("run", Id),
-    sa.Column("study", Id),
+    sa.Column("study", Id, index=True),  # whose trials are jobs: of its own job and of the trials
     sa.Column("cancel", sa.Double),  # when it was cancelled
     sa.Column("exit_code", sa.Integer),
     sa.Column("reason", sa.Text, nullable=False),

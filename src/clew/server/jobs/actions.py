@@ -18,6 +18,7 @@ from clew.server.jobs import queue
 from clew.server.jobs.job_rows import visible_job
 from clew.server.jobs.topics import JOBS_TOPIC, QUEUE_TOPIC, job_topic
 from clew.server.problems import RequestError
+from clew.server.studies import study_jobs
 
 _SUBMITTED_COLUMNS = {"name", "kind", "spec", "files", "arguments", "priority", "dataset"}
 
@@ -64,6 +65,8 @@ def _add_job(transaction: Transaction, caller: Caller, submission: Submission, o
     row |= {"handle": uid, "agent": agent}
     row |= {"state": "waiting", "attempt": 0, "attempts": submission.requeue + 1, "reason": ""}
     job = transaction.add(jobs, **row, created=now, updated=now)
+    if submission.trials_as_jobs:
+        study_jobs.add_study(transaction, caller, job, submission, owner=origin.owner, group=origin.group)
     queue.add_job_event(transaction, job, "submitted", f"by {caller.name}", now=now)
     record_action(transaction, caller, "submit", job_topic(job), name=submission.name, kind=submission.kind)
     transaction.notify(QUEUE_TOPIC, JOBS_TOPIC, job_topic(job))
@@ -79,6 +82,13 @@ def _evaluated_job(transaction: Transaction, caller: Caller, job: int, owner: in
     return row
 
 
+def _check_no_trial(row: Any, verb: str) -> None:
+    if row.kind == "trial":
+        study = row.facts["of"]
+        hint = f"{verb} the study instead: clew {verb} {study}"
+        raise RequestError(409, f"job {row.id} is a trial of the study of job {study}", hint=hint)
+
+
 def cancel(transaction: Transaction, caller: Caller, job: int) -> None:
     """Cancel a job: at once if it waits, soon if it runs.
 
@@ -92,6 +102,8 @@ def cancel(transaction: Transaction, caller: Caller, job: int) -> None:
     if row.state == "waiting":
         values |= {"state": "cancelled", "ended": now, "reason": "cancelled before it started"}
         queue.revoke_job_tokens(transaction, job, now=now)  # a silent agent may still run it
+    if study_jobs.has_trial_jobs(row):
+        study_jobs.cancel_trials(transaction, row.study, "cancelled with its study", now=now)
     transaction.execute(jobs.update().where(jobs.c.id == job).values(values))
     kind = "cancelled" if row.state == "waiting" else "cancel"
     queue.add_job_event(transaction, job, kind, f"by {caller.name}", now=now)
@@ -106,6 +118,7 @@ def requeue(transaction: Transaction, caller: Caller, job: int) -> None:
         RequestError: the job waits, runs or is done.
     """
     row, now = visible_job(transaction.connection, caller, job), time.time()
+    _check_no_trial(row, "requeue")
     if row.state not in FINAL_STATES:
         raise RequestError(409, f"job {job} is {row.state}", hint="wait until it has ended, or cancel it")
     if row.state == "done":
@@ -113,6 +126,8 @@ def requeue(transaction: Transaction, caller: Caller, job: int) -> None:
     attempts = max(row.attempts, row.attempt + 1)
     values = {"state": "waiting", "cancel": None, "ended": None, "attempts": attempts, "reason": "", "updated": now}
     transaction.execute(jobs.update().where(jobs.c.id == job).values(values))
+    if study_jobs.has_trial_jobs(row):
+        study_jobs.requeue_trials(transaction, row, now=now)
     queue.revoke_job_tokens(transaction, job, now=now)
     queue.add_job_event(transaction, job, "requeued", f"by {caller.name}", now=now)
     record_action(transaction, caller, "requeue", job_topic(job))
@@ -126,6 +141,7 @@ def retry(transaction: Transaction, caller: Caller, job: int) -> int:
     the agents and the account of another user.
     """
     row = visible_job(transaction.connection, caller, job)
+    _check_no_trial(row, "retry")
     submission = Submission.model_validate(
         {
             **{name: getattr(row, name) for name in ("kind", "name", "spec", "arguments", "resources", "priority")},
@@ -134,6 +150,7 @@ def retry(transaction: Transaction, caller: Caller, job: int) -> int:
             "dataset": row.dataset,
             "store": row.facts.get("store"),
             "requeue": row.attempts - 1,
+            "trials_as_jobs": study_jobs.has_trial_jobs(row),
         }
     )
     return _add_job(transaction, caller, submission, _Origin(row.owner, row.group, retry_of=job))

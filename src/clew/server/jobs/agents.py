@@ -23,7 +23,13 @@ from clew.server.problems import RequestError, not_found
 from clew.server.service import Service
 
 
-def register_agent(transaction: Transaction, caller: Caller, registration: AgentRegistration) -> int:
+def register_agent(
+    transaction: Transaction,
+    caller: Caller,
+    registration: AgentRegistration,
+    *,
+    timeout: float = queue.AGENT_TIMEOUT,
+) -> int:
     """Register an agent and return its id. An agent of the caller with the same name and folder is the same agent.
 
     Raises:
@@ -37,7 +43,7 @@ def register_agent(transaction: Transaction, caller: Caller, registration: Agent
     if row is None:
         number = transaction.add(agents, **values, owner=caller.user, name=registration.name, created=now)
     else:
-        if row.facts["uid"] != registration.uid and queue.is_alive(row.seen, now):
+        if row.facts["uid"] != registration.uid and queue.is_alive(row.seen, now, timeout=timeout):
             error = f"another agent of yours is called {registration.name}"
             raise RequestError(409, error, where="name", hint="choose another --name")
         number = int(row.id)
@@ -76,7 +82,8 @@ def answer_poll(
     queue.record_contact(transaction, agent, load=load, now=now)
     undelivered, foreign = queue.reconcile(transaction, agent, poll.held, now=now) if first else ([], [])
     resent = _resendable_jobs(transaction, row, undelivered, now=now)
-    claimed = claim_jobs(transaction, agent, quota=service.config.limits.quota_jobs, now=now)
+    limits = service.config.limits
+    claimed = claim_jobs(transaction, agent, quota=limits.quota_jobs, now=now, timeout=limits.agent_seconds)
     orders = tuple(make_order(transaction, job) for job in (*resent, *claimed))
     if orders or foreign:
         transaction.after_commit.append(service.tokens.clear)
@@ -99,8 +106,8 @@ def _resendable_jobs(
     return [job for job in undelivered if job in allowed]
 
 
-def list_agents(connection: sa.Connection, caller: Caller) -> list[AgentInfo]:
-    """Return the agents that the caller may see."""
+def list_agents(connection: sa.Connection, caller: Caller, *, timeout: float = queue.AGENT_TIMEOUT) -> list[AgentInfo]:
+    """Return the agents that the caller may see; `timeout` is in seconds."""
     joined = agents.join(users, users.c.id == agents.c.owner).outerjoin(groups, groups.c.id == agents.c.group)
     names = (users.c.name.label("owner_name"), groups.c.name.label("group_name"))
     query = sa.select(agents, *names).select_from(joined)
@@ -109,10 +116,10 @@ def list_agents(connection: sa.Connection, caller: Caller) -> list[AgentInfo]:
     active = sa.select(job_table.c.agent, job_table.c.resources).where(job_table.c.state.in_(ACTIVE_STATES))
     for agent, resources in connection.execute(active):
         by_agent.setdefault(agent, []).append(Resources.model_validate(resources))
-    return [_agent_info(row, by_agent.get(row["id"], [])) for row in rows]
+    return [_agent_info(row, by_agent.get(row["id"], []), timeout) for row in rows]
 
 
-def _agent_info(row: Any, resources: list[Resources]) -> AgentInfo:
+def _agent_info(row: Any, resources: list[Resources], timeout: float) -> AgentInfo:
     used = None
     if resources:
         used = Resources(
@@ -122,7 +129,8 @@ def _agent_info(row: Any, resources: list[Resources]) -> AgentInfo:
         )
     same = {name: row[name] for name in ("id", "name", "host", "version", "slots", "load", "seen")}
     names = {"owner": row["owner_name"], "group": row["group_name"]}
-    return AgentInfo(**same, **names, used=used, jobs=len(resources), alive=queue.is_alive(row["seen"]))
+    alive = queue.is_alive(row["seen"], timeout=timeout)
+    return AgentInfo(**same, **names, used=used, jobs=len(resources), alive=alive)
 
 
 def delete_agent(transaction: Transaction, caller: Caller, agent: int) -> None:

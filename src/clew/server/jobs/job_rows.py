@@ -24,7 +24,7 @@ _SAME_NAMES = (
     "priority",
     "resources",
     "dataset",
-    *("created", "ended"),
+    *("study", "created", "ended"),
 )
 _LIST_COLUMNS = (*_SAME_NAMES, "attempts", "cancel", "exit_code", "begun", "facts")
 
@@ -36,6 +36,8 @@ class JobFilter:
     states: Sequence[str] = ()
     kind: str | None = None
     owner: str | None = None
+    study: int | None = None
+    """Only the trials of this study. Trials are not listed otherwise, except by their kind."""
     before: int | None = None
     """Only jobs with a smaller id."""
 
@@ -60,8 +62,12 @@ def list_jobs(
     query = _select_jobs().where(caller.visible(jobs)).order_by(jobs.c.id.desc()).limit(limit)
     if selection.states:
         query = query.where(jobs.c.state.in_(selection.states))
-    if selection.kind is not None:
+    if selection.study is not None:
+        query = query.where(jobs.c.study == selection.study, jobs.c.kind == "trial")
+    elif selection.kind is not None:
         query = query.where(jobs.c.kind == selection.kind)
+    else:
+        query = query.where(jobs.c.kind != "trial")
     if selection.owner is not None:
         query = query.where(users.c.name == selection.owner)
     if selection.before is not None:

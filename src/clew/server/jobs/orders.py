@@ -31,16 +31,17 @@ def make_order(transaction: Transaction, job: int) -> JobOrder:
         name=queue.token_name(job),
         expires=now + (_TOKEN_LIFETIME if wall is None else wall + _TOKEN_MARGIN),
         kind="job",
-        job=target or job,  # an evaluation adds to the run of the job that it evaluates
+        job=target if row["kind"] == "evaluate" else job,  # it adds to the run of the job that it evaluates
     )
+    content = _study_content(transaction, target) if row["kind"] == "trial" else row
     return JobOrder(
         job=job,
         key=_key(row),
         attempt=row["attempt"],
         kind=row["kind"],
         name=row["name"],
-        spec=row["spec"],
-        files=row["files"] or {},
+        spec=content["spec"],
+        files=content["files"] or {},
         arguments=row["arguments"],
         target_key=_target_key(transaction, target),
         dataset=row["dataset"],
@@ -48,7 +49,15 @@ def make_order(transaction: Transaction, job: int) -> JobOrder:
         store=row["facts"].get("store"),
         resources=row["resources"],
         token=add_token(transaction, token)[1],
+        study=row["study"],
+        trials=row["spec"]["trials"] if row["kind"] == "trial" else (),
     )
+
+
+def _study_content(transaction: Transaction, job: int) -> sa.RowMapping:
+    """Return the settings and files of a study's job, which all its trials share."""
+    query = sa.select(jobs.c.spec, jobs.c.files).where(jobs.c.id == job)
+    return transaction.execute(query).mappings().one()
 
 
 def _key(row: sa.RowMapping) -> str:

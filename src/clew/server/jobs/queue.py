@@ -13,19 +13,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.client.job import ACTIVE_STATES, RESUMABLE_EXIT_CODE, HeldJob, JobResult
-from clew.server.database.tables import agents, job_events, jobs, tokens
+from clew.server.config import ServerLimits
+from clew.server.database.tables import agents, job_events, jobs, tokens, trials
 from clew.server.database.writer import Transaction
 
-AGENT_TIMEOUT = 60.0
-"""Seconds without contact after which an agent counts as gone."""
+AGENT_TIMEOUT = ServerLimits().agent_seconds
+"""Seconds without contact after which an agent counts as gone, if the server's settings do not change it."""
 _SILENT_FACT = "silent"
 """Key in the facts of a job whose agent is silent. If the agent returns, the job continues."""
 _HELD_COLUMNS = ("id", "state", "attempt", "agent", "facts", "begun")
 
 
-def is_alive(last_contact: float, now: float | None = None) -> bool:
+def is_alive(last_contact: float, now: float | None = None, *, timeout: float = AGENT_TIMEOUT) -> bool:
     """Return whether an agent with this last contact (seconds since 1970) counts as alive."""
-    return (time.time() if now is None else now) - last_contact < AGENT_TIMEOUT
+    return (time.time() if now is None else now) - last_contact < timeout
 
 
 def reconcile(
@@ -163,10 +164,25 @@ def _set_lost(transaction: Transaction, job: int, reason: str, *, now: float, si
     row = transaction.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
     requeued = row["attempt"] < row["attempts"]
     state = "cancelled" if row["cancel"] is not None else "waiting" if requeued else "lost"
+    if row["kind"] == "trial" and _has_all_results(transaction, job):
+        state, reason = "done", f"{reason} after the end of its trials"
     facts = {**(row["facts"] or {}), _SILENT_FACT: silent and state != "cancelled"}
     _end_attempt(transaction, job, state, reason, {"ended": now, "facts": facts}, now=now)
     if not facts[_SILENT_FACT]:
         revoke_job_tokens(transaction, job, now=now)
+
+
+def end_if_silent(transaction: Transaction, job: int, *, now: float) -> None:
+    """End a trial's job whose agent is silent, if all its results have arrived, so that no other agent repeats it."""
+    row = transaction.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
+    if row["state"] in ("waiting", "lost") and _may_continue(row) and _has_all_results(transaction, job):
+        _end_attempt(transaction, job, "done", "its agent was silent at the end of its trials", {"ended": now}, now=now)
+
+
+def _has_all_results(transaction: Transaction, job: int) -> bool:
+    """Return whether all trials of a job have ended."""
+    missing = sa.select(trials.c.id).where(trials.c.job == job, trials.c.ended.is_(None)).limit(1)
+    return transaction.execute(missing).first() is None
 
 
 def _end_attempt(

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from clew.client.job import ACTIVE_STATES, Resources, Slots, remaining_slots
 from clew.server.database.tables import agents, jobs, members, users
 from clew.server.database.writer import Transaction
-from clew.server.jobs.queue import add_job_event, is_alive
+from clew.server.jobs.queue import AGENT_TIMEOUT, add_job_event, is_alive
 
 _RESERVE_AFTER_SECONDS = 600.0
 """A job that is first in line and has waited this long is not overtaken by smaller jobs any more."""
@@ -99,7 +99,12 @@ def _fair_order(waiting: Iterable[WaitingJob], cpus: Counter[int]) -> Iterator[W
 
 
 def claim_jobs(
-    transaction: Transaction, agent: int, *, quota: int | None = None, now: float | None = None
+    transaction: Transaction,
+    agent: int,
+    *,
+    quota: int | None = None,
+    now: float | None = None,
+    timeout: float = AGENT_TIMEOUT,
 ) -> list[int]:
     """Assign waiting jobs to an agent, as many as fit.
 
@@ -108,6 +113,7 @@ def claim_jobs(
         agent: The agent; one that does not exist gets no jobs.
         quota: Running jobs per user, for users without a quota of their own.
         now: The time, in seconds since 1970; default: the clock.
+        timeout: Seconds without contact after which an agent counts as gone.
 
     Returns:
         The ids of the jobs.
@@ -118,13 +124,15 @@ def claim_jobs(
         return []
     slots = Slots.model_validate(row["slots"])
     active = transaction.execute(
-        sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE_STATES))
+        sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(
+            jobs.c.state.in_(ACTIVE_STATES), jobs.c.agent.is_not(None)
+        )
     ).all()
     used = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
     free = remaining_slots(slots, used)
     if free.cpus < 1:  # every job needs one
         return []
-    waiting = _candidates(transaction, row, now)
+    waiting = _candidates(transaction, row, now, timeout)
     usage = Usage(_cpus_by_owner(active), _remaining_quotas(transaction, waiting, active, quota))
     chosen = choose_jobs(waiting, slots, free, usage, now=now)
     for job in chosen:
@@ -135,17 +143,18 @@ def claim_jobs(
     return [job.id for job in chosen]
 
 
-def _candidates(transaction: Transaction, agent: sa.RowMapping, now: float) -> list[WaitingJob]:
+def _candidates(transaction: Transaction, agent: sa.RowMapping, now: float, timeout: float) -> list[WaitingJob]:
     """Return the waiting jobs that an agent may run.
 
     A job that ran before returns to the agent that has its files, as long as that agent is alive.
     """
     columns = [jobs.c[name] for name in _CANDIDATE_COLUMNS]
-    query = sa.select(*columns).where(jobs.c.state == "waiting", may_run(transaction, agent))
+    for_agents = jobs.c.study.is_(None) | (jobs.c.kind == "trial")  # a study whose trials are jobs is none itself
+    query = sa.select(*columns).where(jobs.c.state == "waiting", for_agents, may_run(transaction, agent))
     rows = transaction.execute(query.order_by(jobs.c.priority.desc(), jobs.c.id).limit(_MAX_CANDIDATES)).all()
     other_agents = {row.agent for row in rows if row.agent not in (None, agent["id"])}
     contacts = transaction.execute(sa.select(agents.c.id, agents.c.seen).where(agents.c.id.in_(other_agents)))
-    alive = {number for number, last_contact in contacts if is_alive(last_contact, now)}
+    alive = {number for number, last_contact in contacts if is_alive(last_contact, now, timeout=timeout)}
     return [
         WaitingJob(row.id, row.owner, row.priority, Resources.model_validate(row.resources), row.created)
         for row in rows

@@ -22,7 +22,7 @@ async def watch_agents(service: Service) -> None:
     started = time.time()
 
     def work(transaction: Transaction) -> None:
-        lost = expire_silent_agents(transaction, since=started)
+        lost = expire_silent_agents(transaction, since=started, timeout=service.config.limits.agent_seconds)
         if lost:
             _LOG.warning("agents fell silent: jobs %s", lost)
             transaction.notify(QUEUE_TOPIC, JOBS_TOPIC, *map(job_topic, lost))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
-from clew.client.trial import StudyDetail, StudyRow, Trial
+from clew.client.trial import NewStudy, StudyDetail, StudyRow, Trial
+from clew.server.accounts.audit import record_action
 from clew.server.accounts.caller import Caller
 from clew.server.database.tables import groups, studies, trials, users
 from clew.server.database.writer import Transaction
@@ -17,6 +19,8 @@ from clew.server.problems import not_found
 STUDIES_TOPIC = "studies"
 EXTERNAL_FACT = "elsewhere"
 """Key in the facts of a study whose trials are proposed elsewhere."""
+TRIAL_JOBS_FACT = "trial_jobs"
+"""Key in the facts of a study whose trials are jobs."""
 
 
 def study_topic(study: int) -> str:
@@ -34,6 +38,39 @@ def visible_study(connection: sa.Connection, caller: Caller, number: int) -> Any
     if row is None or not caller.can_see(row):
         raise not_found("study", number)
     return row
+
+
+def insert_study(
+    transaction: Transaction, caller: Caller, new: NewStudy, *, job: int | None, facts: Mapping[str, Any]
+) -> int:
+    """Insert the row of a study and return its id.
+
+    Args:
+        transaction: The open transaction.
+        caller: Its owner.
+        new: The study.
+        job: The job that it belongs to.
+        facts: Facts of the row.
+    """
+    now, tune = time.time(), new.tune.model_dump(mode="json")
+    number = transaction.add(
+        studies,
+        owner=caller.user,
+        group=caller.group_id(new.group, transaction.connection),
+        name=new.name,
+        state="open",
+        spec={"tune": tune, "train": {"epochs": new.epochs}},
+        space=tune["space"],
+        objectives=[objective.model_dump() for objective in new.tune.objectives],
+        best=[],
+        facts=dict(facts),
+        job=job,
+        created=now,
+        updated=now,
+    )
+    record_action(transaction, caller, "make study", study_topic(number), name=new.name)
+    transaction.notify(STUDIES_TOPIC)
+    return number
 
 
 def save_trial(transaction: Transaction, study: int, trial: Trial) -> None:
@@ -135,6 +172,7 @@ def _trial(row: sa.RowMapping) -> Trial:
         settings=row["params"],
         values=tuple(value for value in row["values"] or () if value is not None),
         reports=row["reports"] or {},
+        job=row["job"],
         started=facts.pop("begun", 0.0),
         **facts,
     )

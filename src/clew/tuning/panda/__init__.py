@@ -4,8 +4,20 @@ Steering reads `{"points": [[point, loss or null], ...], "opt_space": ...}` and 
 stored between two calls. Evaluation reads a point and a list of files, and writes `{"status", "loss", "message"}`.
 """
 
-from clew.tuning.panda.evaluation import FAILED_LOSS, evaluate, read_json, train_on_grid, write_json
+from clew.tuning.panda.evaluation import FAILED_LOSS, evaluate, read_json, train_on_grid
+from clew.tuning.panda.job_metadata import time_figures, write_json, write_script_outputs
 from clew.tuning.panda.parameters import from_panda, to_panda
 from clew.tuning.panda.steering import steer
 
-__all__ = ["FAILED_LOSS", "evaluate", "from_panda", "read_json", "steer", "to_panda", "train_on_grid", "write_json"]
+__all__ = [
+    "FAILED_LOSS",
+    "evaluate",
+    "from_panda",
+    "read_json",
+    "steer",
+    "time_figures",
+    "to_panda",
+    "train_on_grid",
+    "write_json",
+    "write_script_outputs",
+]

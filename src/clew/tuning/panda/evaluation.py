@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, DataError, RunError
 from clew.runs import Run
 from clew.tuning import objectives
 from clew.tuning.config import TuneConfig
+from clew.tuning.panda.job_metadata import METADATA, time_figures, write_json
 from clew.tuning.space import Template
 
 FAILED_LOSS = 1e30
@@ -95,7 +95,7 @@ def train_on_grid(template: Template, files: Sequence[str], *, folder: Path) -> 
         "metrics": validation["metrics"],
         "dataset": Dataset(job.dataset).manifest.key,
     }
-    for name in ("metrics.json", "userJobMetadata.json"):
+    for name in ("metrics.json", METADATA):
         write_json(folder / name, metadata)
     shutil.copy(job.run.checkpoint("best"), folder / "model.safetensors")
     return job.run
@@ -126,7 +126,8 @@ def _train(job: GridJob, point: Any) -> tuple[float, dict[str, Any]]:
     value = objectives.objective_values(run, [objective])[0]
     _write_records(run, job.folder / "metrics.tgz")
     cost = objectives.run_cost(run)
-    facts = {objective.metric: value, "seconds": cost.seconds, "cpu_seconds": cost.cpu, "settings": values}
+    times = {"seconds": cost.seconds, "cpu_seconds": cost.cpu, **time_figures(run)}
+    facts = {objective.metric: value, **times, "settings": values}
     return value if objective.direction == "minimize" else -value, facts
 
 
@@ -159,11 +160,6 @@ def _write_records(run: Run, path: Path) -> None:
     with tarfile.open(path, "w:gz") as archive:
         for file in (run.config_file, run.environment_file, run.records_folder):
             archive.add(file, arcname=file.relative_to(run.path))
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
-    write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

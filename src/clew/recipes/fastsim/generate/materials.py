@@ -1,4 +1,4 @@
-"""The calorimeter of the generator: 45 layers of 1.4 mm tungsten and 0.3 mm silicon, as in data set 2."""
+"""The calorimeter of the generators: 45 layers of 1.4 mm tungsten and 0.3 mm silicon, as in data set 2."""
 
 from __future__ import annotations
 
@@ -25,5 +25,7 @@ SAMPLING_TERM = 0.136
 """Relative fluctuation of 1 GeV by sampling."""
 MIP_ENERGY = 2.9
 """Mean stored energy of a minimum-ionising particle in one layer, MeV."""
+SAMPLING_FRACTION = 0.033
+"""Stored energy is the energy in silicon over this."""
 THRESHOLD = 0.01515
 """Voxels with less are stored as 0, MeV."""

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator as Random
+from numpy.typing import NDArray
 
 from clew import Table
 from clew.errors import ConfigError
 from clew.recipes.fastsim.columns import ENERGY, EVENT, PHI, THETA, VOXELS
-from clew.recipes.fastsim.generate import materials, parametric
+from clew.recipes.fastsim.generate import geant4, materials, parametric
 from clew.recipes.fastsim.generate.config import ShowerGeneratorConfig
 from clew.recipes.fastsim.geometry import CylinderLayer, Geometry, GeometryConfig
-from clew.recipes.fastsim.shower_files import write_showers
+from clew.recipes.fastsim.shower_files import count_showers, write_showers
 
+Array = NDArray[Any]
+Generated = tuple[ShowerGeneratorConfig, Geometry]
 VERSION = 1
 """Increased with every change that changes a shower."""
 SHOWERS_PER_BLOCK = 64
 """Showers that share one random stream."""
-SHOWERS_PER_FILE = 1024
+SHOWERS_PER_FILE = 256
 
 
 def write_generated(
     showers: int, seed: int, folder: Path, *, first: int, config: ShowerGeneratorConfig, geometry: GeometryConfig
 ) -> Iterator[tuple[Path, int]]:
-    """Write showers to files of SHOWERS_PER_FILE in the layout of the CaloChallenge.
+    """Write showers to files of SHOWERS_PER_FILE in the layout of the CaloChallenge. Complete files are not made again.
 
     Args:
         showers: Number of showers.
@@ -51,10 +56,14 @@ def write_generated(
         count = min(SHOWERS_PER_FILE, first + showers - start)
         block = start // SHOWERS_PER_BLOCK
         name = f"synthetic-showers-v{VERSION}-{config.label}-{geometry.kind}-seed{seed}-{block:06d}.h5"
+        if count_showers(folder / name) == count:
+            yield folder / name, count
+            continue
         table = make_table(count, seed, start, config=config, geometry=geometry)
         facts = {
             "generator": config.kind,
             "particle": config.particle,
+            "pairs": config.pairs,
             "version": VERSION,
             "seed": seed,
             "first": start,
@@ -73,12 +82,14 @@ def make_table(
     """
     calorimeter = check_geometry(geometry)
     blocks = range(first // SHOWERS_PER_BLOCK, (first + max(showers, 1) - 1) // SHOWERS_PER_BLOCK + 1)
-    parts = [_make_block(block, seed, config, calorimeter) for block in blocks]
-    skipped = first % SHOWERS_PER_BLOCK
+    chosen = slice(first % SHOWERS_PER_BLOCK, first % SHOWERS_PER_BLOCK + showers)
+    make = _simulated if config.kind == "geant4" else _parametrised
+    columns = make(blocks, chosen, seed, (config, calorimeter))
     names = (EVENT, ENERGY, VOXELS, *((THETA, PHI) if config.theta != (0.0, 0.0) else ()))
-    columns = {name: np.concatenate([part[name] for part in parts])[skipped : skipped + showers] for name in names}
     units = {ENERGY: "MeV", VOXELS: "MeV", THETA: "rad", PHI: "rad"}
-    return Table(columns, units={name: unit for name, unit in units.items() if name in names})
+    return Table(
+        {name: columns[name] for name in names}, units={name: unit for name, unit in units.items() if name in names}
+    )
 
 
 def check_geometry(geometry: GeometryConfig) -> Geometry:
@@ -97,20 +108,45 @@ def check_geometry(geometry: GeometryConfig) -> Geometry:
     return calorimeter
 
 
-def _make_block(
-    block: int, seed: int, config: ShowerGeneratorConfig, geometry: Geometry
-) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def _draw_particles(block: int, seed: int, config: ShowerGeneratorConfig) -> tuple[parametric.Particles, Random]:
+    """Return the particles of a block, and the random stream of their showers."""
     random = np.random.default_rng([seed, block])
     low, high = config.energy
     energy = (1000 * low * (high / low) ** random.random(SHOWERS_PER_BLOCK)).astype(np.float32)
     theta = np.radians(random.uniform(*config.theta, SHOWERS_PER_BLOCK))
     phi = random.uniform(0, 2 * np.pi, SHOWERS_PER_BLOCK)
-    particles = parametric.Particles(energy.astype(np.float64), theta, phi)
-    voxels = parametric.make_showers(config.particle, particles, geometry, random)
+    return parametric.Particles(energy.astype(np.float64), theta, phi), random
+
+
+def _parametrised(blocks: range, chosen: slice, seed: int, what: Generated) -> dict[str, Array]:
+    config, geometry = what
+    drawn = [_draw_particles(block, seed, config) for block in blocks]
+    showers = [parametric.make_showers(config.particle, particles, geometry, random) for particles, random in drawn]
+    return _columns(blocks, chosen, [particles for particles, _ in drawn], np.concatenate(showers)[chosen])
+
+
+def _simulated(blocks: range, chosen: slice, seed: int, what: Generated) -> dict[str, Array]:
+    config, geometry = what
+    drawn = [_draw_particles(block, seed, config)[0] for block in blocks]
+    particles = parametric.Particles(*(np.concatenate(each)[chosen] for each in zip(*drawn, strict=True)))
+    numbers = _numbers(blocks)[chosen].tolist()
+    seeds = [int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1) for number in numbers]
+    showers = geant4.make_showers(config.particle, particles, np.array(seeds), geometry, config.pairs)
+    return _columns(blocks, chosen, drawn, showers)
+
+
+def _numbers(blocks: range) -> NDArray[np.int64]:
+    return np.arange(blocks.start * SHOWERS_PER_BLOCK, blocks.stop * SHOWERS_PER_BLOCK)
+
+
+def _columns(
+    blocks: range, chosen: slice, drawn: Sequence[parametric.Particles], voxels: parametric.Floats
+) -> dict[str, Array]:
+    energy, theta, phi = (np.concatenate(each)[chosen].astype(np.float32) for each in zip(*drawn, strict=True))
     return {
-        EVENT: np.arange(SHOWERS_PER_BLOCK) + block * SHOWERS_PER_BLOCK,
+        EVENT: _numbers(blocks)[chosen],
         ENERGY: energy,
         VOXELS: voxels.astype(np.float32),
-        THETA: theta.astype(np.float32),
-        PHI: phi.astype(np.float32),
+        THETA: theta,
+        PHI: phi,
     }
