@@ -77,6 +77,8 @@ class Slots(Section):
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     site: Line | None = None
     """The site whose scheduler runs its jobs; None: the agent starts them on its own machine."""
+    containers: bool = False
+    """Whether it can run container images."""
 
 
 class Resources(Section):
@@ -93,6 +95,8 @@ class Resources(Section):
     """Seconds. A job that takes longer is ended."""
     site: Line | None = None
     """The site where it must run; None: any agent."""
+    container: Annotated[Line, Field(min_length=1)] | None = None
+    """The container image that it runs in: a .sif file, a name or a URL; None: none, or the site's."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Self:
@@ -117,7 +121,7 @@ class Resources(Section):
 
     def fits(self, free: Slots) -> bool:
         """Return whether an agent with these free slots can run the job."""
-        if self.site not in (None, free.site):
+        if self.site not in (None, free.site) or (self.container is not None and not free.containers):
             return False
         enough = self.total_cpus <= free.cpus and self.total_gpus <= free.gpus and self.nodes <= free.nodes
         return enough and (self.total_memory or 0) <= free.memory

@@ -120,6 +120,12 @@ class EarlyStopping(Section):
     min_delta: Annotated[float, Field(ge=0)] = 0.0
     """Smallest change that counts as an improvement."""
 
+    @model_validator(mode="after")
+    def _check_direction(self) -> EarlyStopping:
+        if self.metric is not None:
+            check_direction(self.metric, self.direction)
+        return self
+
 
 class Target(Section):
     """End the training when a metric reaches a value."""
@@ -280,6 +286,14 @@ class TrainConfig(Section):
             raise ValueError(
                 "dataset contains a password or token, and settings are saved with the run; use the environment"
             )
+        early = self.early_stopping
+        if early is not None and early.direction is not None and early.metric in (None, self.best.metric):
+            direction = self.best.direction or natural_direction(self.best.metric)
+            if direction not in (None, early.direction):
+                raise ValueError(
+                    f"early_stopping.direction: {early.direction} contradicts best.metric '{self.best.metric}', which "
+                    f"is to {direction}; leave out the direction, or name another early_stopping.metric"
+                )
         if self.start_from is not None and self.replicas is not None:
             raise ValueError("replicas differ in their initial weights: start_from cannot be used with them")
         problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)

@@ -46,6 +46,7 @@ _HELP = {
     "priority": "-100 to 100; a job with a higher priority starts first.",
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
+    "container": "Image that it runs in: a `.sif` file, a name or a URL. Empty: none, or the site's.",
 }
 _SUBMIT_KINDS = (*KINDS, "script")
 _MAIN_FIELDS = 6
@@ -61,6 +62,7 @@ _SCHEMA_KEYS = {
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
     "minutes": "resources.wall_time",
+    "container": "resources.container",
 }
 """Keys of the submission, by field of the form."""
 _MAX_FIELD_LENGTH = 20_000
@@ -163,7 +165,7 @@ def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[For
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
         default = ("" if recipe == OWN else recipe) if name == "name" else _DEFAULTS.get(name, "")
-        nullable = name in ("memory_gb", "minutes", "dataset", "store", "group")
+        nullable = name in ("memory_gb", "minutes", "dataset", "store", "group", "container")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
     if form_kind == "tune":
@@ -192,6 +194,7 @@ def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str
         "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
         "wall_time": minutes,
+        "container": by_name["container"].value or None,
     }
     try:
         job = Submission.model_validate(body)
