@@ -1,4 +1,4 @@
-"""Images cannot be built here: the files are checked for content and consistency."""
+"""The files of the images: content and consistency. tests/sites/test_images.py builds the images and runs them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ def test_both_images_are_made_from_the_same_files_by_the_same_script() -> None:
     taken = set(re.findall(r"^    (\S+) /opt/clew/$", apptainer, flags=re.MULTILINE))
     assert copied == taken and {"requirements.lock", "pyproject.toml", "src", "containers/install.sh"} <= copied
     assert all((ROOT / name).exists() for name in copied)
-    assert re.findall(r"^F(?:ROM|rom:) (\S+)$", docker + apptainer, flags=re.MULTILINE) == ["python:3.11-slim"] * 2
+    bases = re.findall(r"^(?:ARG BASE=|From: )(\S+)$", docker + apptainer, flags=re.MULTILINE)
+    assert bases == ["python:3.11-slim"] * 2
+    extras = re.findall(r'EXTRAS="?([\w,]+)"?$', docker + apptainer, flags=re.MULTILINE)
+    assert len(extras) == 2 and extras[0] == extras[1]
     assert docker.count("./install.sh") == apptainer.count("./install.sh") == 1
 
 
 def test_a_dockerfile_has_known_instructions_in_order() -> None:
     lines = (FOLDER / "Dockerfile").read_text().splitlines()
     words = [line.split()[0] for line in lines if line and not line.startswith(("#", " "))]
-    assert words == ["FROM", "ARG", "WORKDIR", "COPY", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"]
+    assert words == ["ARG", "FROM", "ARG", "ARG", "WORKDIR", "COPY", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"]
 
 
 def test_a_definition_has_known_sections() -> None:
@@ -38,14 +41,15 @@ def test_a_definition_has_known_sections() -> None:
 def test_the_script_can_be_parsed_and_takes_its_versions_from_the_lock_file() -> None:
     script = FOLDER / "install.sh"
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
-    assert not re.search(r"\d+\.\d+", script.read_text())
+    assert not re.search(r"\d+\.\d+", script.read_text()) and "--constraint" in script.read_text()
     assert re.search(r"^torch==", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
 
 
 def test_the_workload_images_call_the_entry_of_hep_score() -> None:
     docker, apptainer = (FOLDER / "Dockerfile.particleflow").read_text(), (FOLDER / "particleflow.def").read_text()
-    assert 'ENTRYPOINT ["clew", "bench", "hepix"]' in docker
-    assert 'exec clew bench hepix "$@"' in apptainer
+    assert 'ENTRYPOINT ["clew", "bench", "hepix", "--fixed-events", "/opt/clew/events"]' in docker
+    assert 'exec clew bench hepix --fixed-events /opt/clew/events "$@"' in apptainer
+    assert docker.count("EVENTS=2600") == apptainer.count("EVENTS=2600") == 1
     assert re.findall(r"^F(?:ROM|rom:) (\S+)$", docker + apptainer, flags=re.MULTILINE) == ["${CLEW}", "clew.sif"]
 
 
@@ -65,7 +69,7 @@ def test_hadolint_has_nothing_to_say(name: str) -> None:
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
-    scripts = [FOLDER / "install.sh", ROOT / ".ci" / "run", *(ROOT / "tools").glob("sites-*")]
+    scripts = [*FOLDER.glob("*.sh"), ROOT / ".ci" / "run", *(ROOT / "tools").glob("sites-*")]
     assert linted("shellcheck", *map(str, scripts)) == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -16,13 +17,16 @@ import torch
 import clew as package
 from clew.bench.workload import hepscore
 from clew.bench.workload.config import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
+from clew.bench.workload.environment import container_digest
 from clew.bench.workload.event_data import EventRequest, make_event_data
+from clew.bench.workload.fixed_events import CHECKSUMS, events_checksum, write_fixed_events
 from clew.bench.workload.node import NodeScan, SettingRun
 from clew.bench.workload.results import WorkloadResult, fit_message, key_figures, summary
 from clew.bench.workload.runner import run_workload
 from clew.bench.workload.training_run import EpochMeasurement, WorkloadRun
 from clew.errors import RunError, WorkerError
 from clew.runs import Run
+from clew.settings import load_settings
 from tests.cli import clew
 
 pytestmark = pytest.mark.timeout(240)
@@ -217,6 +221,56 @@ def test_the_entry_of_the_container_passes_everything_on(tmp_path: Path) -> None
     extra_figures = (saved.report.model_extra or {})["training"]
     assert (saved.run_info.threads_per_copy, saved.run_info.events_per_thread) == (1, 16)
     assert (extra_figures["batch_size_per_device"], extra_figures["num_epochs"]) == (8, 1)
+
+
+def test_an_image_has_fixed_events_with_a_checksum(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    made = clew("bench", "events", "--recipe", SMALL, "--events", "24", "--output", folder)
+    checksum = events_checksum(folder)
+    assert made.code == 0 and checksum in made.out.replace("\n", "")
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+    extra = f"--epochs 1 --batch-size 8 --recipe {SMALL} --set train.monitor_seconds=null"
+    words = ("--events", "16", "--fixed-events", folder, "--results", tmp_path, "--extra-args", extra)
+    outcome = clew("bench", "hepix", "-W", *words)
+    assert outcome.code == 0, outcome.err
+    app = hepscore.read_summary(tmp_path / "small_summary.json").app
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert app.bmkdata_checksum == report["hashes"]["fixed_events"] == checksum
+    assert report["data"]["synthetic"] and report["data"]["events"] == {"train": 16, "val": 4}
+    assert set(report["environment"]["hardware"]["cpu"]) == {"min_mhz", "max_mhz", "governor", "power_limits_w"}
+    assert report["clocks"] or psutil.cpu_freq() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        ("tamper", ("--events", "8"), "it differs from its checksum in SHA256SUMS"),
+        ("remove", ("--events", "8"), "no SHA256SUMS in it; make the folder with `clew bench events`"),
+        ("none", ("--events", "800"), "holds 12 events, but 800 training"),
+        ("none", ("--data", "x.h5"), "not from both"),
+    ],
+)
+def test_fixed_events_that_do_not_fit_are_refused(
+    change: str, words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "events"
+    write_fixed_events(load_settings(SMALL).recipe, 12, 0, folder)
+    if change == "tamper":
+        file = next(folder.glob("*.h5"))
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    elif change == "remove":
+        (folder / CHECKSUMS).unlink()
+    options = ("--recipe", SMALL, "--fixed-events", folder, "--output", tmp_path / "o")
+    outcome = clew("bench", "particleflow", *options, *words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and message in outcome.err
+
+
+def test_the_digest_of_the_image_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_IMAGE_DIGEST", "sha256:abc")
+    assert container_digest() == "sha256:abc"
+    (tmp_path / "clew.sif").write_bytes(b"image")
+    monkeypatch.setenv("APPTAINER_CONTAINER", str(tmp_path / "clew.sif"))
+    assert container_digest() == f"sha256:{hashlib.sha256(b'image').hexdigest()}"
 
 
 def test_the_best_setting_of_a_node_and_its_cost(tmp_path: Path) -> None:

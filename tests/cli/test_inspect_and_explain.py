@@ -60,7 +60,12 @@ def test_a_page_and_a_named_reader(files: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("nothing.root", "no dataset there"), ("notes.xyz", "no reader accepts")]
+    ("name", "message"),
+    [
+        ("nothing.root", "no dataset there"),
+        ("notes.xyz", "no reader accepts"),
+        (".", "files, not a dataset; name one of them: clew data inspect "),
+    ],
 )
 def test_what_cannot_be_inspected_is_one_line(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "notes.xyz").write_text("x")

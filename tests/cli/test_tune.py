@@ -15,7 +15,7 @@ from tests.cli import clew, done, script
 SETTINGS = """
 recipe: tracking
 model: {hidden: 4}
-train: {dataset: DATASET, epochs: 2, threads: 1}
+train: {dataset: dataset, epochs: 2, threads: 1}
 tune:
   space:
     train.optimizer.lr: {log: [1e-3, 1e-1]}
@@ -28,7 +28,8 @@ tune:
 
 @pytest.fixture
 def folder(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "my.yaml").write_text(SETTINGS.replace("DATASET", str(dataset.path)))
+    (tmp_path / "my.yaml").write_text(SETTINGS)
+    (tmp_path / "dataset").symlink_to(dataset.path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -125,6 +126,11 @@ def test_the_document_with_a_study_goes_back_in(folder: Path) -> None:
         ("tune={objective: val/efficiency, direction: minimize}", "contradicts 'val/efficiency'"),
         ("tune.objective=val/significance", "'val/significance' needs a direction: minimize or maximize"),
         ("train.best={metric: loss, direction: maximize}", "direction: maximize contradicts 'loss'"),
+        ("train.early_stopping={metric: f1, direction: minimize}", "direction: minimize contradicts 'f1'"),
+        (
+            "train.early_stopping={direction: maximize}",
+            "maximize contradicts best.metric 'loss'",
+        ),
     ],
 )
 def test_a_direction_that_contradicts_the_metric_is_refused(folder: Path, setting: str, message: str) -> None:

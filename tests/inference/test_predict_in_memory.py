@@ -87,6 +87,12 @@ def test_wrong_events_are_reported(run: Run, events: Any, message: str) -> None:
         clew.predict(run, events)
 
 
+def test_columns_for_a_model_of_an_array_say_what_to_pass(tmp_path: Path) -> None:
+    run = clew.train(nn.Linear(2, 1), (X, X[:, 0]), epochs=1, output=tmp_path / "run", progress=False)
+    with pytest.raises(DataError, match="trained on an array; pass an array too, or a column 'features'"):
+        clew.predict(run, FRAME)
+
+
 def test_events_and_a_dataset_exclude_each_other(run: Run) -> None:
     with pytest.raises(ConfigError, match="only one of them"):
         clew.predict(run, X, split="val")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sites.conftest_images import images
 from tests.sites.conftest_rucio import rucio, rucio_server
 from tests.sites.conftest_s3 import s3, s3_server
 from tests.sites.conftest_service import ada, login, service
@@ -11,6 +12,7 @@ from tests.sites.conftest_xrootd import strict_xrootd, xrootd
 __all__ = [
     "ada",
     "cluster",
+    "images",
     "login",
     "mpi_site",
     "rucio",

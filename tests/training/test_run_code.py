@@ -12,9 +12,10 @@ import pytest
 
 import clew
 from clew import Ragged, Run, Table
+from clew.client.submission import submission
 from clew.runs.saved_code import CodeWarning
 from clew.training.api import resume
-from tests.cli import script
+from tests.cli import done, script
 
 RECIPE = """
 import clew
@@ -132,6 +133,34 @@ def test_a_resumed_run_uses_its_own_code(work: Path) -> None:
         ended = resume(run, time_limit_minutes=60, progress=False)
     losses = [record["metrics"]["loss"] for record in ended.records(kind="validation")]
     assert max(losses) < 100
+
+
+def test_a_renamed_recipe_is_not_other_code(work: Path) -> None:
+    (work / "tagger_of_jets.py").rename(work / "renamed.py")
+    output = _clew(work, "train renamed.py --dataset dataset --output runs/renamed --epochs 1")
+    assert "other code" not in output
+    _edit(work / "shapes_of_jets.py", "/ 100, pt.max", "/ 50, pt.max")
+    output = _clew(work, "train renamed.py --dataset dataset --output runs/edited --epochs 1")
+    assert "dataset was prepared by other code: code of summary changed; to prepare it again: clew prepare" in output
+    assert "clew prepare renamed.py --input ... --output dataset --replace (it was made from events.h5)" in output
+
+
+@pytest.mark.filterwarnings("always::clew.runs.saved_code.CodeWarning")
+def test_settings_of_a_run_with_other_code_are_used_with_a_note(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(work)
+    space = "tune.space={train.optimizer.lr: {log: [1e-3, 1e-1]}}"
+    words = ("--set", space, "--set", "train.epochs=1", "--trials", "1", "--dataset", "dataset", "--output", "study")
+    assert "1 complete" in done("tune", "run", "tagger_of_jets.py", *words)
+    assert "differs" not in done("tune", "best", "study", "--apply", "best.yaml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert submission("runs/first").name == "tagger_of_jets"
+    _edit(work / "tagger_of_jets.py", "return cross_entropy(", "return 2 * cross_entropy(")
+    note = "today's code differs from the code of {}: tagger_of_jets.py: Tagger.loss"
+    assert note.format("study/trials/trial-0000") in done("tune", "best", "study", "--apply", "best.yaml")
+    assert note.format("runs/first") in done("train", "first", "--output", "runs/again", "--epochs", "1")
+    with pytest.warns(CodeWarning, match=note.format("runs/first")):
+        submission("runs/first")
 
 
 def test_two_versions_of_a_recipe_live_in_one_process(work: Path) -> None:

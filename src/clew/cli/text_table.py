@@ -1,4 +1,5 @@
-"""Long tables with one line per row that fit the terminal: whole columns are dropped before any cell is cut."""
+"""Long tables with one line per row that fit the terminal: columns of free text are cut first, then whole columns are
+dropped, before any other cell is cut."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of text. `rank`: the columns with the highest rank are dropped first; 0 is never dropped."""
+    """A column of text. `rank`: the columns with the highest rank are dropped first; 0 is never dropped. `least`: the
+    width to which a column of free text may be cut; 0 for a column that is not cut."""
 
     head: str
     cells: Sequence[str]
     rank: int = 0
     right: bool = False
+    least: int = 0
 
     @property
     def width(self) -> int:
@@ -46,13 +49,17 @@ def fit(columns: Iterable[Column], *, width: int) -> list[str]:
     Empty columns are dropped. If the columns of rank 0 are too wide, the first one is cut.
     """
     shown = [column for column in columns if column.rank == 0 or any(column.cells)]
-    sizes = {id(column): column.width for column in shown}
+    sizes = {id(column): min(column.width, column.least or column.width) for column in shown}
     while (excess := sum(sizes[id(each)] + len(_GAP) for each in shown) - len(_GAP) - width) > 0:
         dropped = max(shown, key=lambda column: column.rank)
         if dropped.rank == 0:
             sizes[id(shown[0])] = max(sizes[id(shown[0])] - excess, 8)
             break
         shown.remove(dropped)
+    for column in shown:
+        if excess < 0 and column.least:
+            more = min(-excess, column.width - sizes[id(column)])
+            sizes[id(column)], excess = sizes[id(column)] + more, excess + more
     padded = [_padded(column, sizes[id(column)]) for column in shown]
     return [_GAP.join(row).rstrip() for row in zip(*padded, strict=True)]
 

@@ -35,12 +35,16 @@ def _sendable(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _store_location(location: str) -> str:
-    """Check where the outputs of a job go: a URL of a store, or a full path on the agent's machine."""
+def _known_scheme(location: str) -> str:
     try:
-        check_scheme(location)
+        return check_scheme(location)
     except ConfigError as error:
         raise ValueError(str(error)) from None
+
+
+def _store_location(location: str) -> str:
+    """Check where the outputs of a job go: a URL of a store, or a full path on the agent's machine."""
+    _known_scheme(location)
     if mask_secrets(location) != location:
         raise ValueError("contains a password or token, and jobs are saved on the server; use the agent's environment")
     if not is_url(location) and not location.startswith("/"):
@@ -73,6 +77,8 @@ class Slots(Section):
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     site: Line | None = None
     """The site whose scheduler runs its jobs; None: the agent starts them on its own machine."""
+    containers: bool = False
+    """Whether it can run container images."""
 
 
 class Resources(Section):
@@ -89,6 +95,8 @@ class Resources(Section):
     """Seconds. A job that takes longer is ended."""
     site: Line | None = None
     """The site where it must run; None: any agent."""
+    container: Annotated[Line, Field(min_length=1)] | None = None
+    """The container image that it runs in: a .sif file, a name or a URL; None: none, or the site's."""
 
     @model_validator(mode="after")
     def _check_nodes(self) -> Self:
@@ -113,7 +121,7 @@ class Resources(Section):
 
     def fits(self, free: Slots) -> bool:
         """Return whether an agent with these free slots can run the job."""
-        if self.site not in (None, free.site):
+        if self.site not in (None, free.site) or (self.container is not None and not free.containers):
             return False
         enough = self.total_cpus <= free.cpus and self.total_gpus <= free.gpus and self.nodes <= free.nodes
         return enough and (self.total_memory or 0) <= free.memory
@@ -148,8 +156,8 @@ class Submission(Section):
     resources: Resources = Resources()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """Jobs with a higher priority start first."""
-    dataset: Line | None = None
-    """The dataset: a key, or a path on the agent's machine."""
+    dataset: Annotated[Line, AfterValidator(_known_scheme)] | None = None
+    """The dataset: a key, a path on the agent's machine, or a URL of a store."""
     store: StoreLocation | None = None
     """Where its outputs go when it has succeeded: a URL of a store, or a full path on the agent's machine."""
     group: Line | None = None

@@ -17,8 +17,9 @@ from clew.core.source_files import local_sources
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Recipe, resolve
 from clew.recipe.lookup import FILE_MODULE
+from clew.runs.folder import find_run_path
 from clew.settings import Settings, load_settings
-from clew.storage import absolute_location, is_url, local_path
+from clew.storage import absolute_location, absolute_locations, is_url, local_path
 
 MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
 """Options of `clew train --model` that take one value."""
@@ -91,6 +92,10 @@ def submission(
     loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
+    if (find_run_path(target) / "config.yaml").is_file():
+        from clew.training.run_recipe import warn_if_code_changed  # loads torch, which other jobs do not need
+
+        warn_if_code_changed(target)
     data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
@@ -207,7 +212,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     arguments = ["--model", _with_file(str(model["model"]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():
-            arguments += [f"--{option}", _absolute(path)]
+            arguments += [f"--{option}", absolute_locations(path)]
     for option in MODEL_OPTIONS:
         if model.get(option) is not None:
             value = model[option]
@@ -256,16 +261,8 @@ def portable_settings(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dic
     if kind == "prepare":
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
-        changes["prepare.input"] = _absolute(loaded.data["prepare"]["input"])
+        changes["prepare.input"] = absolute_locations(loaded.data["prepare"]["input"])
     return with_values(Document(loaded.data), changes, "the job").data, files
-
-
-def _absolute(paths: Any) -> Any:
-    if isinstance(paths, Mapping):
-        return {name: _absolute(path) for name, path in paths.items()}
-    if not isinstance(paths, str):
-        return [_absolute(path) for path in paths]
-    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else absolute_location(paths)
 
 
 def _dataset(name: str) -> str:

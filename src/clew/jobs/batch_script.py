@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clew.jobs import supervisor
+from clew.jobs.containers import DIGEST_VARIABLE
 from clew.jobs.sites import BatchRequest, Site, mebibytes
 from clew.jobs.task import Task, process_command, task_file
 
@@ -34,13 +35,15 @@ def setup_lines(site: Site) -> list[str]:
     if site.interface is not None:
         variables |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), site.interface)
     lines += [f"export {name}={shlex.quote(value)}" for name, value in {**variables, **site.environment}.items()]
+    if site.image is not None and site.image.detached:
+        lines.append(f"export {DIGEST_VARIABLE}=$({shlex.join(site.image.digest_words())} 2>/dev/null)")
     return [*lines, *site.setup]
 
 
-def task_words(site: Site, task: Task, folder: str, index: str | None = None) -> list[str]:
-    """The words that run a task on a node, in the site's container if it has one."""
+def task_words(site: Site, task: Task, folder: str, index: str | None = None, folders: Sequence[str] = ()) -> list[str]:
+    """The words that run a task on a node, in the site's container if it has one; `folders` are those it needs."""
     command = process_command(task, task_file(Path(folder)), python=node_python(site), index=index)
-    return [*container_words(site), *command]
+    return [*container_words(site, (folder, *folders)), *command]
 
 
 def _quoted(words: Sequence[str], index: str | None) -> str:
@@ -48,9 +51,13 @@ def _quoted(words: Sequence[str], index: str | None) -> str:
     return " ".join(word if word == index else shlex.quote(word) for word in words)
 
 
-def container_words(site: Site) -> list[str]:
-    """The words before a command that run it in the site's image."""
-    return [] if site.container is None else ["apptainer", "exec", *site.container_options, site.container]
+def container_words(site: Site, folders: Sequence[str]) -> list[str]:
+    """The words before a command that run it in the site's image; none where srun starts the image."""
+    image = site.image
+    if image is None or image.started_by_srun:
+        return []
+    here = str(Path.cwd())
+    return image.words(list(dict.fromkeys((here, *folders))), here) if image.detached else image.words()
 
 
 def node_python(site: Site) -> str:
@@ -67,7 +74,7 @@ def spread_over_ranks(site: Site, words: Sequence[str], folder: str) -> str:
     return "\n".join(
         [
             f"rm -f {stopped}",
-            f"{_srun(site)} /bin/bash -c {shlex.quote(_RANK)} {stopped} {shlex.join(words)} &",
+            f"{_srun(site, folder)} /bin/bash -c {shlex.quote(_RANK)} {stopped} {shlex.join(words)} &",
             "ranks=$!",
             'trap "kill -USR1 $ranks" TERM',
             "while wait $ranks; kill -0 $ranks 2>/dev/null; do :; done",
@@ -79,8 +86,12 @@ def spread_over_ranks(site: Site, words: Sequence[str], folder: str) -> str:
     )
 
 
-def _srun(site: Site) -> str:
-    return "srun --kill-on-bad-exit=1" + ("" if site.mpi is None else f" --mpi={site.mpi}")
+def _srun(site: Site, folder: str) -> str:
+    words = ["srun", "--kill-on-bad-exit=1", *([] if site.mpi is None else [f"--mpi={site.mpi}"])]
+    if site.image is not None and site.image.started_by_srun:
+        here = str(Path.cwd())
+        words += site.image.srun_options(list(dict.fromkeys((here, folder))), here)
+    return shlex.join(words)
 
 
 def _record_end(folder: str, suffix: str) -> str:
@@ -108,7 +119,7 @@ def slurm_script(site: Site, request: BatchRequest, task: Task, folder: str) -> 
         # Slurm before 23.02 does not say when the time is over
         f'[ "$SLURM_JOB_END_TIME" ] || SLURM_JOB_END_TIME=$(date -d "$(squeue -h -j {job} -o %e)" +%s)',
         '[ "$SLURM_JOB_END_TIME" ] && export SLURM_JOB_END_TIME',
-        f"{_srun(site)} /bin/bash -c {shlex.quote(_RANK)} {quoted}/stopped{suffix} {command}",
+        f"{_srun(site, folder)} /bin/bash -c {shlex.quote(_RANK)} {quoted}/stopped{suffix} {command}",
         "code=$?",
         f"[ $code = 0 ] && [ -e {quoted}/stopped{suffix} ] && code=75",
     ]

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from clew.core.config import Section, parse_seconds, read_document, to_data, to_yaml, validate
 from clew.core.files import write_text
 from clew.errors import ConfigError, nearest
+from clew.jobs.containers import Container, Runtime
 from clew.jobs.launchers.launcher import Launcher, launcher_class, scheduler_names
 from clew.jobs.task import Task
 
@@ -88,9 +89,11 @@ class Site(Section):
     """Lines of shell after that, such as `source /shared/venv/bin/activate`."""
     environment: dict[str, str] = {}
     container: Line | None = None
-    """An image with clew in it, run by Apptainer on the nodes (PanDA runs it by its own means)."""
+    """An image with clew in it, which the nodes run (PanDA runs it by its own means). `--container` replaces it."""
+    container_runtime: Runtime = "apptainer"
+    """What runs the image on the nodes: apptainer, singularity, podman, or pyxis (a plugin of Slurm)."""
     container_options: tuple[Line, ...] = ()
-    """Options of `apptainer exec`, such as `--nv` or `--bind=/data`."""
+    """Options of the runtime, such as `--nv` or `--bind=/data`."""
     python: Line | None = None
     """The Python on the nodes that has clew; default: the one that submits, `python3` in a container."""
     scratch: Line | None = None
@@ -137,6 +140,17 @@ class Site(Section):
         """Whether jobs can be submitted one by one and watched; PanDA takes whole tasks only."""
         return bool(launcher_class(self.scheduler).takes_jobs)
 
+    @property
+    def image(self) -> Container | None:
+        """The image of its jobs, with what runs it."""
+        if self.container is None:
+            return None
+        return Container(self.container, self.container_runtime, self.container_options)
+
+    def with_image(self, name: str | None) -> Site:
+        """The site with another image; None: with its own."""
+        return self if name is None else self.model_copy(update={"container": name})
+
 
 class BatchRequest(Section):
     """What one job requests from a site. `cpus`, `gpus` and `memory` are per worker; None means the site's value."""
@@ -156,6 +170,8 @@ class BatchRequest(Section):
     """The number of jobs that run the same task; each has a number from 0."""
     requeue: bool = False
     """Return to the queue when the wall time has stopped it."""
+    container: Line | None = None
+    """The image to run it in; None: the site's."""
 
     def at(self, site: Site) -> BatchRequest:
         """The request with the site's values where it has none.

@@ -61,6 +61,8 @@ class ProcessSpec:
     """Bytes, of all its processes together."""
     grace: float | None = GRACE
     """Seconds between a request to stop and a kill; None: it is not killed."""
+    detached: bool = False
+    """Whether its processes are no children of the command, as in a container of Podman. Their mark identifies them."""
 
     def write(self, folder: Path) -> None:
         """Write it into the job's folder, readable by its owner only: a token may be in it."""
@@ -220,10 +222,12 @@ class Supervisor:
         child.terminate()
 
     def _check_memory(self) -> None:
-        limit, children = self._spec.memory, psutil.Process().children(recursive=True)
-        used = _memory_in_use(children, exact=False)
+        limit, processes = self._spec.memory, psutil.Process().children(recursive=True)
+        if self._spec.detached:
+            processes = list({*processes, *marked_processes(self._spec.mark)})
+        used = _memory_in_use(processes, exact=False)
         if limit is not None and used > limit:
-            used = _memory_in_use(children, exact=True)  # memory that several processes share was counted for each
+            used = _memory_in_use(processes, exact=True)  # memory that several processes share was counted for each
             if used > limit:
                 self._reason = f"it used {used / 1e9:.2f} GB of memory, its limit is {limit / 1e9:.2f} GB"
                 self._kill_at = 0.0

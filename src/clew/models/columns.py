@@ -126,6 +126,8 @@ class Columns(Recipe):
         weight = {"weight": events.fixed("weight")} if chosen.weight and "weight" in events else {}
         labelled = all(name in events for name in chosen.labels)
         labels = _join_columns(events, chosen.labels, LABELS, alone=True) if labelled else {}
+        if tuple(chosen.features) == (FEATURES,) and FEATURES not in events:
+            raise DataError(f"the model was trained on an array; pass an array too, or a column '{FEATURES}'")
         features = _join_columns(events, chosen.features, FEATURES)
         return Table({**features, **labels, **weight, **_identifiers(events)})
 

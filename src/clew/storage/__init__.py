@@ -24,6 +24,7 @@ from clew.storage.fsspec_store import change_token
 from clew.storage.input_cache import InputCache, report_transfers
 from clew.storage.locations import (
     absolute_location,
+    absolute_locations,
     base_name,
     check_scheme,
     is_url,
@@ -46,6 +47,7 @@ __all__ = [
     "StoreUnavailableError",
     "TransferProgress",
     "absolute_location",
+    "absolute_locations",
     "base_name",
     "cache_folder",
     "check_scheme",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from clew.errors import ConfigError
@@ -74,6 +76,20 @@ def absolute_location(location: str) -> str:
     file, inside = split_inside(location)
     path = str(local_path(file).absolute())
     return f"{path}:{inside}" if inside else path
+
+
+def absolute_locations(locations: Any) -> Any:
+    """Return locations in any form of `prepare.input` (one, a list, by name, `@list.txt`) as absolute locations.
+
+    Example:
+        >>> absolute_locations({"signal": ["/data/a.root"], "background": "@/data/list.txt"})
+        {'signal': ['/data/a.root'], 'background': '@/data/list.txt'}
+    """
+    if isinstance(locations, Mapping):
+        return {name: absolute_locations(each) for name, each in locations.items()}
+    if not isinstance(locations, str):
+        return [absolute_locations(each) for each in locations]
+    return f"@{Path(locations[1:]).absolute()}" if locations.startswith("@") else absolute_location(locations)
 
 
 def split_inside(location: str) -> tuple[str, str]:

@@ -35,7 +35,8 @@ def with_chosen_loss(recipe: Recipe, dataset: Dataset) -> tuple[Recipe, str]:
         what = "all labels are 0 or 1" if values == (0.0, 1.0) else "the labels are integers"
         config = recipe.config.model_copy(update={"loss": "cross_entropy"})
         chosen = Columns(config, model=recipe.model_object)
-        return chosen, f"loss: cross_entropy, because {what}, which number classes; --loss mse trains a regression"
+        other = '--loss mse (in Python loss="mse") trains a regression'
+        return chosen, f"loss: cross_entropy, because {what}, which number classes; {other}"
     if recipe.probabilities:  # the last layer says that these are probabilities of classes
         return recipe, ""
     what, other = "the labels are numbers", "--loss mae or huber chooses another"

@@ -18,6 +18,7 @@ from clew.jobs.rank_info import current_rank
 from clew.models.columns import Columns, ColumnsConfig
 from clew.models.loading import MODEL_ENDINGS
 from clew.recipe import Recipe, find
+from clew.recipe_errors import short_path
 from clew.runs import Run
 from clew.runs.saved_code import SECOND, CodeWarning, SavedCode, changes, saved_texts, shipped_changes, short
 from clew.version import __version__
@@ -124,15 +125,25 @@ def warn_about_dataset(recipe: Recipe, dataset: Dataset) -> None:
     before = dataset.manifest.preparation
     if before is None:
         return
-    lines = differences(before, preparation_parts(recipe))
+    lines = differences(_by_function(before), _by_function(preparation_parts(recipe)))
     if lines:
-        what = recipe.location or type(recipe).__name__
+        what = short_path(recipe.location) or type(recipe).__name__
+        place, inputs = short_path(str(dataset.path)), short(item.name for item in dataset.manifest.inputs)
         warnings.warn(
-            f"{dataset.path} was prepared by other code: {short(dict.fromkeys(lines))}; to prepare it again: "
-            f"clew prepare {what} --output {dataset.path} --replace",
+            f"{place} was prepared by other code: {short(dict.fromkeys(lines))}; to prepare it again: "
+            f"clew prepare {what} --input ... --output {place} --replace (it was made from {inputs})",
             CodeWarning,
             stacklevel=4,
         )
+
+
+def _by_function(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a preparation with the code by function: a renamed file has the same code."""
+    code: dict[str, str] = {}
+    for name, digest in sorted(parts["code"].items(), key=lambda item: item[1]):
+        function = name.rpartition(":")[2]
+        code[function] = code.get(function, "") + digest
+    return {**parts, "code": code}
 
 
 def _recipe_file(recipe: Recipe) -> tuple[Path, Path] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,7 @@ from clew.errors import ClewError, RecipeError
 from clew.models.columns import Columns
 from clew.recipe import Recipe, find, resolve
 from clew.runs import Run
+from clew.runs.folder import find_run_path
 from clew.runs.saved_code import SavedCode
 from clew.training.config import TrainConfig
 from clew.training.run_code import saved_recipe, warn_about_code, with_saved_places
@@ -49,6 +51,22 @@ def recipe_of_run(run: Run, recipe: Any = None, *, current_code: bool = False) -
     with contextlib.suppress(ClewError):  # today's code may be gone, or broken: the run does not need it
         warn_about_code(run, code, _build(run.config())[0], current=False)
     return loaded, config
+
+
+def warn_if_code_changed(name: str | Path) -> None:
+    """Warn if the settings of a run are used again and today's code, which is used then, differs from that of the run.
+
+    Args:
+        name: Folder or name of a run. Nothing is done for anything else, such as a recipe.
+
+    Warns:
+        CodeWarning: Today's code differs from that of the run.
+    """
+    run = Run(find_run_path(name))
+    code = SavedCode.of_run(run) if run.config_file.is_file() else None
+    if code is not None:
+        with contextlib.suppress(ClewError):  # code that cannot be loaded is reported where it is used
+            warn_about_code(run, code, _build(run.config())[0], current=True)
 
 
 def recipe_from_settings(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:

@@ -151,7 +151,8 @@ def open_or_create(template: Template | TuneConfig, path: str | Path | None = No
         data, name = {"tune": template.model_dump(mode="json")}, "study"
         config = template
     else:
-        data, name = template.data, Path(template.recipe.location).stem
+        data = template.changed(space.absolute_paths(template.data), "the study").data
+        name = Path(template.recipe.location).stem
         config = check_settings(template)
     study = Study.create(path or next_run_path(STUDIES, name), data, config)
     if not isinstance(template, TuneConfig) and config.folds is not None:

@@ -297,7 +297,8 @@ def trial_settings(template: Template, config: TuneConfig, task: TrialTask, fold
     Raises:
         ConfigError: The values are not valid together.
     """
-    fixed = {"train.workers": 1, **common_settings(template.data, config)}  # the launcher starts the workers
+    shared = {**space.absolute_paths(template.data), **common_settings(template.data, config)}
+    fixed = {"train.workers": 1, **shared}  # the launcher starts the workers
     if task.fold is not None:
         fixed["train.dataset"] = str((folder.folds / f"fold-{task.fold}").absolute())
     return space.trial_document(template.changed({**fixed, **task.values}, task.name).data, {})

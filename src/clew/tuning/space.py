@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import ConfigError
 from clew.recipe import Recipe
+from clew.runs.folder import find_run_path
+from clew.storage import absolute_locations, is_url
 from clew.training.config import TrainConfig
 from clew.tuning.config import Parameter, TuneConfig
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 Space = Mapping[str, Parameter]
 _FIXED = ("recipe", "prepare", "tune")
 """Sections that a trial cannot change, because its data is prepared already."""
+_PATHS = {"prepare": ("input", "output", "cache"), "train": ("dataset", "start_from")}
 _EXAMPLE = "tune: {space: {train.optimizer.lr: {log: [...]}}}"
 
 
@@ -47,6 +50,20 @@ class Template(Protocol):
 
     def changed(self, values: Mapping[str, Any], source: str) -> Template:
         """Return a copy with other values at dotted keys. Raises ConfigError if they are not valid."""
+
+
+def absolute_paths(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths in the settings of a study as absolute ones, by key: its trials are started in other folders.
+
+    Args:
+        data: The settings.
+    """
+    places = {f"{section}.{name}": data[section].get(name) for section, names in _PATHS.items() for name in names}
+    paths = {key: absolute_locations(place) for key, place in places.items() if place is not None}
+    start = places["train.start_from"]
+    if start is not None and not is_url(start):  # a run may be named without its folder
+        paths["train.start_from"] = str(find_run_path(start).absolute())
+    return paths
 
 
 def dependency_order(space: Space) -> list[str]:

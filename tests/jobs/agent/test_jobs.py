@@ -177,6 +177,8 @@ def test_a_job_that_no_agent_can_run_is_reported(client_for: ClientFor) -> None:
     ada.connection.call("POST", "/agents", body=introduction)
     assert "no agent that may run it has enough resources" in command(ada, "jobs", job.id).stdout
     assert "cancelled" in command(ada, "stop", job.id).stdout
+    in_image = command(ada, "submit", "tracking", "--dataset", "/data", "--container", "clew").stdout
+    assert "no agent that may run it can run container images" in in_image.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

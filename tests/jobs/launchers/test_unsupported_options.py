@@ -24,6 +24,7 @@ REQUESTS: dict[str, Any] = {
     "after": ("12",),
     "array": 11,
     "requeue": True,
+    "container": "/images/other.sif",
 }
 LAUNCHERS: dict[str, type[SlurmLauncher] | type[CondorLauncher]] = {"slurm": SlurmLauncher, "condor": CondorLauncher}
 

@@ -186,15 +186,16 @@ def test_files_of_pages_are_cached_for_ever_and_no_others_are_served(pages: http
 def test_a_form_without_scripts_becomes_a_job(pages: httpx.Client, client: httpx.Client) -> None:
     values = {"kind": "train", "recipe": "tracking", "job.name": "by-form", "job.dataset": "/data/x", "job.cpus": "2"}
     values |= {"train.epochs": "3", "train.compile": "false", "job.memory_gb": "1.5", "job.minutes": "10"}
+    values |= {"job.container": "localhost/clew"}
     response = pages.post("/submit", data=values)
     assert response.status_code == 303, response.text[:3000]
     job = client.get(f"/api/v1{response.headers['location']}").json()
     assert (job["name"], job["kind"], job["dataset"]) == ("by-form", "train", "/data/x")
     assert job["spec"] == {"recipe": "tracking", "train": {"epochs": 3}}
     needs = {"nodes": 1, "workers": 1, "cpus": 2, "gpus": 0, "memory": 1_500_000_000, "wall_time": 600.0, "site": None}
-    assert job["resources"] == needs
+    assert job["resources"] == {**needs, "container": "localhost/clew"}
     page = pages.get(response.headers["location"])
-    assert page.status_code == 200 and "by-form" in page.text
+    assert page.status_code == 200 and "by-form" in page.text and "localhost/clew" in page.text
     assert client.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 200
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from clew.core.config import Section
 from clew.errors import ConfigError
@@ -64,9 +64,17 @@ class WorkloadConfig(Section):
     """More batch sizes to measure."""
     data: tuple[str, ...] = ()
     """Files to use instead of synthetic events."""
+    fixed_events: str | None = None
+    """A folder of synthetic events with checksums (`clew bench events`), as images have it; None: generate events."""
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     """Accuracy without padding up to which the time is measured. Default: the lower edge of the pass band."""
     settings: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        if self.data and self.fixed_events is not None:
+            raise ValueError("events come from `data` or from `fixed_events`, not from both")
+        return self
 
     @property
     def recipe_settings(self) -> tuple[str, ...]:

@@ -15,8 +15,10 @@ import clew
 from clew import settings
 from clew.bench.workload.config import WorkloadConfig, devices_per_copy
 from clew.bench.workload.event_data import EventData, code_checksum
+from clew.bench.workload.hardware import hardware
 from clew.core.config import to_data
 from clew.core.files import sha256
+from clew.jobs.containers import DIGEST_VARIABLE
 from clew.recipe import Recipe
 from clew.runs.environment import capture
 from clew.training.system_monitor import energy_sources
@@ -40,22 +42,24 @@ def containment() -> str:
     return "docker" if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() else "none"
 
 
-def _container_hash() -> str | None:
+def container_digest() -> str | None:
+    """Return the digest of the image: the hash of an Apptainer file, or what $CLEW_IMAGE_DIGEST says."""
     image = Path(os.environ.get("APPTAINER_CONTAINER") or os.environ.get("SINGULARITY_CONTAINER") or "")
-    return sha256(image) if image.is_file() else os.environ.get("CLEW_IMAGE_DIGEST")
+    return f"sha256:{sha256(image)}" if image.is_file() else os.environ.get(DIGEST_VARIABLE) or None
 
 
 def hashes(config: WorkloadConfig, data: EventData) -> dict[str, str | None]:
-    """Return the SHA-256 of data, settings, code and container; None if it is not known."""
+    """Return the SHA-256 of data, fixed events, settings, code and container; None if there is none, or not known."""
     text = json.dumps(
         settings.load_settings(config.recipe, config.recipe_settings).data | {"workload": to_data(config)},
         sort_keys=True,
     )
     return {
         "data": data.checksum,
+        "fixed_events": data.fixed,
         "config": hashlib.sha256(text.encode()).hexdigest(),
         "code": code_checksum(Path(clew.__file__).parent),
-        "container": _container_hash(),
+        "container": container_digest(),
     }
 
 
@@ -72,7 +76,7 @@ def energy_source() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return the environment of a run, and the load before the measurement."""
+    """Return the environment of a run, the load before the measurement, and limits of clocks and power."""
     import torch
 
     return {
@@ -81,4 +85,5 @@ def environment() -> dict[str, Any]:
         "torch_build": torch.__version__,
         "threads_there": os.cpu_count(),
         "load_before": round(psutil.getloadavg()[0], 2),
+        "hardware": hardware(),
     }

@@ -6,10 +6,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clew import Table, prepare, storage
+from clew.bench.workload.fixed_events import checked_files, events_checksum
 from clew.core.config import to_data
 from clew.data.dataset import Dataset
 from clew.data.prepare.generate import generate
@@ -31,6 +32,8 @@ class EventData:
     synthetic: bool
     checksum: str
     """SHA-256 of the content of all shards."""
+    fixed: str | None = None
+    """Checksum of the fixed events they are taken from; None: they were generated, or come from the user's files."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class EventRequest:
     seed: int
     files: Sequence[str] = ()
     """Files to read the events from; empty: synthetic events."""
+    fixed: str | None = None
+    """A folder of fixed synthetic events, whose first events are used; None: they are generated."""
 
 
 def make_event_data(
@@ -56,8 +61,14 @@ def make_event_data(
         notify: Called with a line of text about the progress.
 
     Raises:
-        DataError: The files hold too few events, or cannot be read.
+        DataError: The files hold too few events, cannot be read, or differ from their checksums.
     """
+    if request.fixed is not None:
+        place = Path(request.fixed)
+        notify("checking the fixed events")
+        files = replace(request, files=checked_files(place))
+        dataset = _from_files(recipe, files, output, notify)
+        return EventData(dataset, True, dataset_checksum(dataset), events_checksum(place))
     if request.files:
         dataset = _from_files(recipe, request, output, notify)
         return EventData(dataset, False, dataset_checksum(dataset))
@@ -74,7 +85,7 @@ def _validation_events(events: int) -> int:
 
 def _from_files(recipe: Recipe, request: EventRequest, output: Path, notify: Callable[[str], None]) -> Dataset:
     """Prepare the first events of the files, in the order of the files."""
-    folder, counts = output / "events", {"train": request.events, "val": _validation_events(request.events)}
+    folder, counts = output / "selected-events", {"train": request.events, "val": _validation_events(request.events)}
     shutil.rmtree(folder, ignore_errors=True)
     notify(f"reading {sum(counts.values()):,} events")
     paths = []
@@ -86,7 +97,8 @@ def _from_files(recipe: Recipe, request: EventRequest, output: Path, notify: Cal
     written = _write_splits((piece for path in paths for piece in recipe.read(path)), counts, folder)
     if written < sum(counts.values()):
         need = f"{counts['train']:,} training and {counts['val']:,} validation events are needed"
-        raise DataError(f"--data holds {written:,} events, but {need}; add files, or lower --events")
+        source = "--data holds" if request.fixed is None else f"{request.fixed} holds"
+        raise DataError(f"{source} {written:,} events, but {need}; add files, or lower --events")
     notify("preparing them")
     inputs = {name: [str(folder / name)] for name in counts}
     dataset = prepare(recipe, input=inputs, output=str(output / "dataset"), replace=True)

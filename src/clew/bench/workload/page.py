@@ -41,6 +41,7 @@ def write(result: WorkloadResult, path: Path) -> Path:
         PageSection("Batch sizes", scan_table(result), scan_figures(result)),
         PageSection("Inference, agreement, memory", other_measurements(result)),
         PageSection("Hashes", table((), hashes)),
+        PageSection("Clocks during the trainings", facts_table(result.clocks)),
         PageSection("Data", facts_table(result.data)),
         PageSection("Settings", facts_table(result.config)),
         PageSection("Environment", facts_table(result.environment)),

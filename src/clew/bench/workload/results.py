@@ -37,6 +37,8 @@ class WorkloadResult(BenchResult):
     """How outputs depend on the device or the number of threads (see `inference_speed.agreement`)."""
     power: str = ""
     """How the energy was measured, or why it was not."""
+    clocks: dict[str, Any] = field(default_factory=dict)
+    """Clocks of processor and GPUs during the trainings (see `hardware.ClockMeter`)."""
     status: str = "running"
 
     @property
@@ -151,8 +153,9 @@ def summary(result: WorkloadResult, config: WorkloadConfig) -> dict[str, Any]:
             "version": f"clew {__version__}",
             "description": "Training of the graph network for particle flow, events/s; the first epoch is left out",
             "bmk_checksum": result.hashes["code"],
-            "bmkdata_checksum": result.hashes["data"],
+            "bmkdata_checksum": result.hashes.get("fixed_events") or result.hashes["data"],
             "containment": containment(),
+            "container_digest": result.hashes["container"] or "",
             "devices": device_names(config),
         },
     }

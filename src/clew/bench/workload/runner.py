@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from clew.bench.workload.config import (
 )
 from clew.bench.workload.environment import data_facts, energy_source, environment, hashes
 from clew.bench.workload.event_data import EventData, EventRequest, make_event_data
+from clew.bench.workload.hardware import ClockMeter
 from clew.bench.workload.results import WorkloadResult, summary
 from clew.bench.workload.training_run import WorkloadRun, read_run, record_end
 from clew.core.config import to_data
@@ -54,7 +55,9 @@ def run_workload(config: WorkloadConfig, output: Path, notify: Notify = lambda t
     recipe = settings.load_settings(config.recipe, config.recipe_settings).recipe
     if (output / f"{config.name}{hepscore.SUFFIX}").exists():
         raise RunError(f"{output} holds a result already; choose another folder with --output")
-    data = make_event_data(recipe, EventRequest(config.events, config.seed, config.data), output, notify)
+    data = make_event_data(
+        recipe, EventRequest(config.events, config.seed, config.data, config.fixed_events), output, notify
+    )
     result = WorkloadResult(
         to_data(config), environment(), hashes(config, data), data_facts(recipe, data), power=energy_source()
     )
@@ -86,6 +89,7 @@ class WorkloadRunner:
     data: EventData
     result: WorkloadResult
     notify: Notify
+    clocks: ClockMeter = field(default_factory=ClockMeter)
 
     def train(self, seed: int, batch_size: int) -> bool:
         """Train all copies of one seed. Return whether all succeeded."""
@@ -210,6 +214,8 @@ class WorkloadRunner:
                 if state in END_STATES:
                     record_end(run, opened, state, jobs[run.copy])
                     active.discard(run.copy)
+            self.clocks.sample()
+            self.result.clocks = self.clocks.summary()
             count = sum(len(run.epochs) for run in runs)
             if count != last_count and publish:
                 self.publish()

@@ -96,6 +96,7 @@ app.command()(workload.particleflow)
 app.command()(workload.node)
 app.command()(workload.score)
 app.command()(workload.hepix)
+app.command()(workload.events)
 
 
 def _share(value: float | None) -> str:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.bench.values import Json
-from clew.cli.bench.workload_options import NodeOptions, ParticleFlowOptions
+from clew.cli.bench.workload_options import NodeOptions, ParticleFlowOptions, Recipe
 from clew.cli.options import bold, console, parse_seconds, table, takes_options
 from clew.errors import ConfigError
 
@@ -58,6 +58,9 @@ def hepix(
     events: Annotated[int, typer.Option("--events", "-e", min=1, help="Training events per copy.")] = 32,
     extra_args: Annotated[str, typer.Option(help="More options of `clew bench particleflow`.")] = "",
     results: Annotated[Path, typer.Option(help="Folder for results.")] = Path("/results"),
+    fixed_events: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The image's own events (default: generate them).")
+    ] = None,
 ) -> None:
     """Entry point of the container, with the options that hep-score uses.
 
@@ -74,8 +77,35 @@ def hepix(
         raise ConfigError(f"{results}: no such folder; bind one (-B DIR:/results), or choose one with --results")
     output = results if working else results / "particleflow"
     words = ["bench", "particleflow", "--output", str(output), "--copies", str(copies)]
-    words += ["--threads", str(threads), "--events", str(events), *shlex.split(extra_args)]
+    words += ["--threads", str(threads), "--events", str(events)]
+    words += [] if fixed_events is None else ["--fixed-events", str(fixed_events)]
+    words += shlex.split(extra_args)
     command()(words, standalone_mode=False)
+
+
+def events(
+    output: Annotated[Path, typer.Option(help="A new folder for the events and their checksums.")],
+    events: Annotated[int, typer.Option(min=1, help="Number of events.")] = 1210,
+    seed: Annotated[int, typer.Option(help="Seed of the events.")] = 0,
+    recipe: Recipe = "particleflow",
+) -> None:
+    """Write the fixed events of the particle-flow workload with their checksums, for an image.
+
+    The default has enough for the published 1100 training events. `SHA256SUMS` can be checked with `sha256sum -c`.
+
+    \b
+    Example:
+      clew bench events --events 1210 --output events
+    """
+    from clew import settings
+    from clew.bench.workload.config import WorkloadConfig
+    from clew.bench.workload.fixed_events import events_checksum, write_fixed_events
+
+    config = WorkloadConfig(recipe=recipe)
+    loaded = settings.load_settings(config.recipe, config.recipe_settings).recipe
+    with _status_line() as note:
+        size = write_fixed_events(loaded, events, seed, output, note)
+    console.print(f"{output}: {events:,} events, {size / 1e6:,.1f} MB, checksum {events_checksum(output)}")
 
 
 def score(

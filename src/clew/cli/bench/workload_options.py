@@ -49,6 +49,9 @@ class ParticleFlowOptions:
         list[str] | None,
         typer.Option(metavar="FILES", help="Files to read events from, instead of synthetic ones. Repeatable."),
     ] = None
+    fixed_events: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Use the first events of this folder (`clew bench events`).")
+    ] = None
     settings: Settings = None
     recipe: Recipe = "particleflow"
     json: Json = False
@@ -64,6 +67,7 @@ class ParticleFlowOptions:
             "name": Path(self.recipe).stem,
             "batch_scan": whole_numbers(self.batch_scan, "--batch-scan"),
             "data": list(self.data or ()),
+            "fixed_events": None if self.fixed_events is None else str(self.fixed_events),
             "settings": list(self.settings or ()),
         }
         return validate(WorkloadConfig, Document(options, {}, "clew bench particleflow"))

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from clew.cli.options import Settings, What, bold, console, overrides, progress, table
 from clew.cli.transfer_progress import show_transfers, transfer_text
+from clew.errors import DataError
 
 app = typer.Typer(
     help="Events and datasets: generate, inspect, verify; copies to and from stores: get, put.", no_args_is_help=True
@@ -72,6 +73,7 @@ def inspect(
     if reader is not None or _is_file(path):
         _inspect_file(path, html, reader)
         return
+    _check_folder(Path(path))
     dataset = Dataset(path)
     if html is not None:
         console.print(bold(dataset_facts.write_page(dataset, html)))
@@ -88,6 +90,16 @@ def inspect(
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
     names = [f"{item.name} ({item.split})" if item.split else item.name for item in manifest.inputs[:4]]
     console.print(f"from {escape(', '.join(names))}{more}")
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise DataError for a folder of files that is not a dataset."""
+    if folder.is_dir() and not (folder / "manifest.json").exists():
+        files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
+        if files:
+            raise DataError(
+                f"{folder}: a folder of files, not a dataset; name one of them: clew data inspect {files[0]}"
+            )
 
 
 def _is_file(path: str) -> bool:

@@ -36,6 +36,10 @@ def agent(
         typer.Option(metavar="SITE", help="Submit jobs to this site, from its login node (`clew site list`)."),
     ] = None,
     idle: Annotated[str | None, typer.Option(help="Exit after this long without a job: 10m.")] = None,
+    container_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OPTION", help="For jobs in an image: --container-option=--volume=/data:/data."),
+    ] = None,
 ) -> None:
     """Run jobs of a server on this machine, under your own credentials. Start as many as there are machines.
 
@@ -54,7 +58,7 @@ def agent(
 
     offer = Offer(cpus, gpus, None if memory is None else int(parse_bytes(memory, "--memory")))
     seconds = None if idle is None else parse_seconds(idle, "--idle")
-    options = AgentOptions(server, folder, name, group, offer, on, seconds)
+    options = AgentOptions(server, folder, name, group, offer, on, seconds, tuple(container_option or ()))
     created = create_agent(options, print_message=lambda text: console.print(text, markup=False))
     _stop_on_signals(created)
     parent = os.environ.pop(PARENT_VARIABLE, None)  # jobs do not inherit it

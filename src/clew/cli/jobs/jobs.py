@@ -136,6 +136,8 @@ def waiting_reason(client: Client, job: Job) -> str:
     if job.state != "waiting" or any(job.resources.fits(each.slots) for each in alive):
         return ""
     reason = "no agent that may run it has enough resources" if alive else "no agent that may run it is connected"
+    if alive and job.resources.container and not any(each.slots.containers for each in alive):
+        reason = "no agent that may run it can run container images (Apptainer, Singularity or Podman)"
     where = f" --on {job.resources.site}" if job.resources.site else ""
     if where and not any(each.slots.site == job.resources.site for each in alive):
         reason = f"no agent of {job.resources.site} that may run it is connected"
@@ -184,6 +186,7 @@ def resources_in_words(resources: Resources) -> str:
     words += [f"{resources.total_memory / 1e9:.3g} GB"] if resources.total_memory else []
     words += [count(resources.nodes, "node")] if resources.nodes > 1 else []
     words += [f"{resources.wall_time:g} s of wall time"] if resources.wall_time else []
+    words += [f"in {resources.container}"] if resources.container else []
     return ", ".join([*words, *([f"at {resources.site}"] if resources.site else [])])
 
 
@@ -220,7 +223,7 @@ def _columns(jobs: list[Job]) -> list[Column]:
         Column("agent", [each.agent or "" for each in jobs], rank=5),
         Column("run", [str(each.run or "") for each in jobs], rank=3, right=True),
         Column("since", [_time(each.ended or each.started or each.created) for each in jobs], rank=2),
-        Column("why", [each.reason for each in jobs], rank=1),
+        Column("why", [each.reason for each in jobs], rank=1, least=40),
     ]
 
 

@@ -27,6 +27,7 @@ _OPTIONS: dict[str, Any] = {
     "gpus": Annotated[int | None, typer.Option(min=0, help="GPUs per worker.", **_PANEL)],
     "memory": Annotated[str | None, typer.Option(help="Memory per worker: 16G.", **_PANEL)],
     "wall_time": Annotated[str | None, typer.Option(help="The longest time a job may take: 30m, 12h.", **_PANEL)],
+    "container": Annotated[str | None, typer.Option(metavar="IMAGE", help="Run it in this image.", **_PANEL)],
     "after": Annotated[
         list[str] | None,
         typer.Option(metavar="JOB", help="Start when this job has succeeded: its number, or its output.", **_PANEL),
@@ -74,7 +75,7 @@ class SiteOptions:
         from clew.core.config import Document, validate
         from clew.jobs.sites import BatchRequest
 
-        names = ("nodes", "cpus", "gpus", "memory", "wall_time", "after")
+        names = ("nodes", "cpus", "gpus", "memory", "wall_time", "container", "after")
         options = {name: self.values[name] for name in names if self.values[name] is not None}
         requeue = work.requeue if self.values["requeue"] is None else bool(self.values["requeue"])
         base = {"name": work.output.name or work.verb, "workers": work.workers, "requeue": requeue}
@@ -103,7 +104,7 @@ def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., Non
             from clew.cli.jobs.submitted import submit_work
             from clew.jobs.sites import load_site
 
-            site = SiteOptions(values["on"], load_site(values["on"]), values)
+            site = SiteOptions(values["on"], load_site(values["on"]).with_image(values["container"]), values)
             work = plan(site, **options)
             if work is not None:
                 submit_work(site, work)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, cast
 
 import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.submit_options import SubmitOptions
-from clew.cli.options import bold, console, overrides, program, takes_options
+from clew.cli.options import bold, console, overrides, printed_warnings, program, takes_options
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def submit(options: SubmitOptions) -> None:
     if site is not None and (options.dry_run or submit_site.goes_directly(site, options.server)):
         _submit_to_site(site, options)
     else:
-        _submit_to_server(_submission(options), options)
+        with contextlib.nullcontext() if options.as_json else printed_warnings():
+            job = _submission(options)
+        _submit_to_server(job, options)
 
 
 def _submit_to_site(site: str, options: SubmitOptions) -> None:

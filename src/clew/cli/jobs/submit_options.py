@@ -30,10 +30,15 @@ class ResourceOptions:
     wall_time: Annotated[
         str | None, typer.Option(help="Time limit: 30m, 12h. Then the job is asked to end.", **_PANEL)
     ] = None
+    container: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Run it in this container image: clew.sif, a name, a URL.", **_PANEL),
+    ] = None
 
     def resources(self) -> dict[str, Any]:
         """The resources by name, as they were typed."""
-        return {name: getattr(self, name) for name in ("nodes", "cpus", "gpus", "memory", "wall_time")}
+        names = ("nodes", "cpus", "gpus", "memory", "wall_time", "container")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

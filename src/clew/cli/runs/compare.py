@@ -82,7 +82,7 @@ def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
     shares = dict.fromkeys(part for s in summaries for part in s.shares)
     rows: list[tuple[Any, ...]] = [
         ("state", *(s.state for s in summaries)),
-        ("recipe", *(s.recipe for s in summaries)),
+        ("recipe", *(Path(s.recipe).stem for s in summaries)),
         ("epochs", *(f"{s.epochs_done}/{s.epochs}" if s.epochs else s.epochs_done for s in summaries)),
         ("workers", *(s.workers for s in summaries)),
         ("parameters", *(f"{s.parameters:,}" for s in summaries)),

@@ -102,10 +102,12 @@ def all_settings(task: TrainTask, minutes: float | None = None) -> list[str]:
 def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.settings import load_settings
     from clew.training.api import TrainingRequest
+    from clew.training.run_recipe import warn_if_code_changed
 
     settings = all_settings(task, minutes)
     if task.model is not None:
         return _train_model(task, settings, view)
+    warn_if_code_changed(str(task.recipe))
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
     request = TrainingRequest(loaded.recipe, config=loaded.train, output=task.output)

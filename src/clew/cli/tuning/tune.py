@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import Settings, bold, console, overrides, program
+from clew.cli.options import Settings, bold, console, overrides, printed_warnings, program
 
 if TYPE_CHECKING:
     from clew.tuning.snapshot import TrialSummary
@@ -169,6 +169,7 @@ def best(
     from clew.core.config import to_yaml
     from clew.core.files import write_text
     from clew.errors import RunError
+    from clew.training.run_recipe import warn_if_code_changed
     from clew.tuning import space
     from clew.tuning.job_executor import common_settings
     from clew.tuning.study import Study
@@ -185,6 +186,9 @@ def best(
         raise RunError(f"{study}: the Pareto front has {len(chosen)} trials ({numbers}); choose one with --trial")
     data = opened.folder.document().data
     fixed = common_settings(data, opened.config) if "recipe" in data else {}
+    with printed_warnings():
+        for run in sorted(opened.folder.trials.glob(f"{chosen[0].name}*"))[:1]:  # one of its folds, if there are some
+            warn_if_code_changed(run)
     write_text(apply, to_yaml(space.trial_document(data, {**fixed, **chosen[0].settings})))
     console.print(f"{bold(apply)} has the settings of trial {chosen[0].number}. Next: {program()} train {bold(apply)}")
 

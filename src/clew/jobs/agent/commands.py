@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 from clew.client.datasets import DATASET_KEY
 from clew.client.job import JobOrder
@@ -112,6 +113,19 @@ _KINDS: dict[str, Callable[[JobOrder, AgentFolder], Task]] = {
     "bench": _bench,
     "script": _script,
 }
+
+
+def named_paths(order: JobOrder) -> list[str]:
+    """The texts of a job that may be paths: its dataset, arguments and settings."""
+    dataset = [] if order.dataset is None else [order.dataset]
+    return [*dataset, *order.locations, *order.arguments, *_texts(order.spec)]
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [text for each in inner for text in _texts(each)]
 
 
 def order_task(order: JobOrder, root: AgentFolder) -> Task:

@@ -16,6 +16,7 @@ from clew.jobs.agent import commands
 from clew.jobs.agent.folder import AgentFolder, JobFolder
 from clew.jobs.agent.job_target import JobTarget
 from clew.jobs.agent.resource_slots import free_slot
+from clew.jobs.containers import mounted_folders
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, SchedulerBusyError, Slot, Supervision
 from clew.jobs.supervisor import CANCELLED, GRACE, STOPPED, ProcessSpec
 from clew.jobs.task import Task, read_task, task_file
@@ -172,13 +173,16 @@ class JobList:
         return self._settings.task_of(job.order, self._root), slot
 
     def _supervision(self, job: AgentJob) -> Supervision:
-        resources = job.order.resources
+        resources, folders = job.order.resources, []
+        if self._target.uses_image(resources):
+            folders = mounted_folders(self._root.path, *commands.named_paths(job.order))
         return Supervision(
             environment={**self._settings.environment, "CLEW_TOKEN": job.order.token},
             working_folder=str(job.folder.path),
             wall_time=resources.wall_time,
             memory=resources.total_memory,
             grace=self._settings.grace,
+            folders=folders,
         )
 
     def _kill(self, job: AgentJob) -> None:

@@ -39,6 +39,8 @@ class AgentOptions:
     """The site whose scheduler gets the jobs; None: they run on this machine."""
     idle: float | None = None
     """Seconds without a job after which it exits."""
+    container_options: tuple[str, ...] = ()
+    """Options of what runs container images on this machine."""
 
 
 def default_folder(site: str | None = None) -> Path:
@@ -57,7 +59,7 @@ def create_agent(
         RunError: the site's scheduler does not answer.
     """
     address, token = credentials(options.server)
-    target = JobTarget.named(options.site)
+    target = JobTarget.named(options.site, options.container_options)
     slots = target.slots(options.offer)
     folder = AgentFolder((options.folder or default_folder(slots.site)).absolute())
     host = socket.gethostname()

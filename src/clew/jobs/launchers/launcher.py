@@ -65,6 +65,8 @@ class Supervision:
     """Bytes, of all its processes together."""
     grace: float | None = GRACE
     """Seconds between a request to stop and a kill; None: it is not killed."""
+    folders: Sequence[str] = ()
+    """Folders and files that the job reads or writes, for a job in a container."""
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from clew.errors import RunError
 from clew.jobs import supervisor
+from clew.jobs.containers import DIGEST_VARIABLE, local_container, mounted_folders
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision, state_of_end
 from clew.jobs.supervisor import JobEnd, ProcessSpec, named_process, process_name
 from clew.jobs.task import Task, process_command, task_file, write_task
+from clew.storage.transfer_state import cache_folder
 
 _VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _supervisors: list[subprocess.Popen[bytes]] = []
@@ -30,9 +33,17 @@ def _leave_running() -> None:
 
 
 class LocalLauncher:
-    """Each job is a process under a supervisor in a session of its own. A job's id is its supervisor's name."""
+    """Each job is a process under a supervisor in a session of its own. A job's id is its supervisor's name.
+
+    Args:
+        image: A container image with clew in it, in which jobs run; None: they run in no container.
+        image_options: More options of what runs the image.
+    """
 
     name = "local"
+
+    def __init__(self, image: str | None = None, image_options: Sequence[str] = ()) -> None:
+        self._image, self._image_options = image, image_options
 
     def start(
         self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
@@ -41,9 +52,12 @@ class LocalLauncher:
         try:
             if name.exists():
                 return LaunchedJob(self.name, name.read_text(), str(folder))
+            spec = _process(task, folder, slot or Slot(), supervision or Supervision(grace=None))
+            if self._image is not None:
+                spec = self._in_image(self._image, spec, task, folder, supervision)
             folder.mkdir(parents=True, exist_ok=True)
             write_task(task, folder)
-            _process(task, folder, slot or Slot(), supervision or Supervision(grace=None)).write(folder)
+            spec.write(folder)
             secrets = () if supervision is None else supervision.environment
             return LaunchedJob(self.name, _spawn(folder, without=secrets), str(folder))
         except OSError as error:
@@ -81,6 +95,25 @@ class LocalLauncher:
             process.kill()
         if supervisor.process_file(Path(job.folder)).exists():
             supervisor.kill_marked(ProcessSpec.read(Path(job.folder)).mark)
+
+    def _in_image(
+        self, image: str, spec: ProcessSpec, task: Task, folder: Path, supervision: Supervision | None
+    ) -> ProcessSpec:
+        """The same process in a container, which has the job's folders and the cache under their own paths."""
+        gpus = bool(spec.environment.get(_VISIBLE_DEVICES[0]))
+        container = local_container(image, options=self._image_options, gpus=gpus)
+        cache = cache_folder()
+        cache.mkdir(parents=True, exist_ok=True)
+        place, more = folder.absolute(), () if supervision is None else supervision.folders
+        folders = [str(place), *mounted_folders(spec.working_folder, cache, *more)]
+        command = process_command(task, task_file(place), python="python3")
+        variables = {"CLEW_CACHE": str(cache), DIGEST_VARIABLE: container.digest() or ""}
+        return dataclasses.replace(
+            spec,
+            command=(*container.words(folders, spec.working_folder), *command),
+            environment={**spec.environment, **variables},
+            detached=container.detached,
+        )
 
     def _supervisor(self, job: LaunchedJob) -> psutil.Process | None:
         """The process that supervises a job; None where the job has ended."""

@@ -21,8 +21,9 @@ from typing import ClassVar
 
 from clew.core import log_tail
 from clew.core.files import write_text
-from clew.errors import RunError
+from clew.errors import ConfigError, RunError
 from clew.jobs import batch_script, supervisor
+from clew.jobs.containers import Runtime
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, SchedulerBusyError, Slot, Supervision
 from clew.jobs.sites import BatchRequest, Site, SiteCapacity, refuse_unsupported
 from clew.jobs.supervisor import GRACE, JobEnd, ProcessSpec
@@ -57,12 +58,17 @@ class SchedulerLauncher(ABC):
     name: ClassVar[str]
     takes_jobs: ClassVar[bool] = True
     needs_container: ClassVar[bool] = False
+    container_runtimes: ClassVar[tuple[Runtime, ...]] = ("apptainer", "singularity", "podman")
+    """What can run the image of a job."""
     unsupported: ClassVar[Mapping[str, str]] = {}
     """Fields of a `BatchRequest` that the scheduler cannot honour, and what to do instead."""
 
     def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
-        self.site = site or Site(name=self.name, scheduler=self.name)
         self.request = request or BatchRequest()
+        self.site = (site or Site(name=self.name, scheduler=self.name)).with_image(self.request.container)
+        if self.site.container_runtime not in self.container_runtimes:
+            allowed = ", ".join(self.container_runtimes)
+            raise ConfigError(f"{self.site.name}: {self.name} has no {self.site.container_runtime}; choose {allowed}")
         refuse_unsupported(self.request, self.name, self.unsupported)
 
     def start(
@@ -111,8 +117,9 @@ class SchedulerLauncher(ABC):
         total = self._wall_time(resolved, supervision)
         resolved = resolved.model_copy(update={"wall_time": total}).at(self.site)
         write_task(task, folder)
-        words = tuple(batch_script.task_words(self.site, task, str(folder)))
-        if resolved.workers > 1 or (resolved.nodes or 1) > 1:
+        words = tuple(batch_script.task_words(self.site, task, str(folder), folders=supervision.folders))
+        image = self.site.image
+        if resolved.workers > 1 or (resolved.nodes or 1) > 1 or (image is not None and image.started_by_srun):
             words = self.spread(words, folder)
         limit = (resolved.wall_time or self.site.wall_time) - _lead(
             supervision, resolved.wall_time or self.site.wall_time
@@ -125,6 +132,7 @@ class SchedulerLauncher(ABC):
             wall_time=limit if supervision.wall_time is None else min(supervision.wall_time, limit),
             memory=supervision.memory,
             grace=supervision.grace,
+            detached=image is not None and image.detached,
         ).write(folder)
         self.write_supervised_script(folder, resolved)
 

@@ -38,6 +38,7 @@ class SlurmLauncher(SchedulerLauncher):
     """A launcher whose jobs go to a Slurm queue. srun starts the workers, by the MPI of the site."""
 
     name = "slurm"
+    container_runtimes = (*SchedulerLauncher.container_runtimes, "pyxis")
 
     def plain_script(self, task: Task, folder: Path, request: BatchRequest) -> str:
         return batch_script.slurm_script(self.site, request.at(self.site), task, str(folder))

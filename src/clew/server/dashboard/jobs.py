@@ -87,6 +87,8 @@ def resource_texts(resources: Resources) -> list[tuple[str, str]]:
         texts.append(("nodes", _counted(resources.nodes, "node")))
     if resources.wall_time:
         texts.append(("wall time", duration(resources.wall_time)))
+    if resources.container:
+        texts.append(("container", resources.container))
     return texts
 
 
