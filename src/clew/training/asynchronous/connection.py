@@ -27,7 +27,7 @@ def connect_rank(
         roles: Which rank has which role.
         store: Where masters publish their addresses (TCP).
         token_file: Where the coordinator writes the keys of all ranks (TCP): other users may read the store.
-        max_bytes: The largest message.
+        max_bytes: The largest message, in bytes.
 
     Raises:
         ConfigError: MPI is required and does not connect all ranks.

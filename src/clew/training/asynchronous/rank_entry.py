@@ -103,8 +103,8 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
     roles = Roles(config, rank_info.ranks)
     if config.asynchronous.masters == 0:
         return _run_in_one_process(training)
-    limit = message_limit(FlatModel(build_model(recipe)).length)
-    connection = connect_rank(config, rank_info, roles, store, training.run.token_file, limit)
+    largest = message_limit(FlatModel(build_model(recipe)).length)
+    connection = connect_rank(config, rank_info, roles, store, training.run.token_file, largest)
     with contextlib.closing(connection) as transport:
         if rank_info.rank == COORDINATOR:
             coordinator = make_coordinator(training, transport, roles)
