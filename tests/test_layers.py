@@ -40,6 +40,8 @@ PUBLIC_MODULES = {
     "clew.data.readers",
     "clew.data.transforms",
     "clew.data.table_cache",
+    "clew.training.strategies",
+    "clew.training.asynchronous.rules",
     "clew.testing",
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew import errors, metrics, testing, transforms
+from clew import errors, metrics, rules, strategies, testing, transforms
 
 
 def test_public_names_are_pinned() -> None:
@@ -37,6 +37,8 @@ def test_public_names_are_pinned() -> None:
         "predict",
         "prepare",
         "readers",
+        "rules",
+        "strategies",
         "train",
         "transforms",
         "tune",
@@ -48,11 +50,19 @@ def test_the_names_of_the_contract_suites_are_pinned() -> None:
         "LauncherContract",
         "ReaderContract",
         "RecipeContract",
+        "RuleContract",
         "StoreContract",
+        "StrategyContract",
         "TransformContract",
         "assert_same_table",
         "columns_sharing_offsets",
     ]
+
+
+def test_the_names_for_authors_of_strategies_and_rules_are_pinned() -> None:
+    assert sorted(strategies.__all__) == ["LossSum", "ProcessGroupStrategy", "Strategy", "entry_point", "make_strategy"]
+    senders = ["DifferenceSender", "GradientSender", "PushWorkerSide"]
+    assert sorted(rules.__all__) == [*senders, "Rule", "WorkerSide", "make_rule", "rule_class"]
 
 
 def test_every_public_name_can_be_used_and_is_documented() -> None:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe
     from clew.runs import Run
+    from clew.training import strategies
     from clew.training.api import train
+    from clew.training.asynchronous import rules
     from clew.tuning.api import tune
 
 # clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
@@ -40,6 +42,8 @@ _MODULES = {
     "figure": "clew.figure",
     "metrics": "clew.metrics",
     "readers": "clew.data.readers",
+    "rules": "clew.training.asynchronous.rules",
+    "strategies": "clew.training.strategies",
     "transforms": "clew.data.transforms",
 }
 _NAMES = {
@@ -88,6 +92,8 @@ __all__ = [
     "predict",
     "prepare",
     "readers",
+    "rules",
+    "strategies",
     "train",
     "transforms",
     "tune",

@@ -10,9 +10,12 @@ Example:
     >>> clew.Run.open("runs/own-loop").state
     'finished'
 
-A complete loop calls `wrap` twice: `model = clew.distributed.wrap(net.to(session.device))` averages gradients over all
-ranks in `backward()`, and `batches = clew.distributed.wrap(clew.Dataset("dataset"), batch_size=64)` gives this rank's
-share of each batch, with `for batch in batches(epoch)`.
+A Keras model keeps `compile` and `fit`: after `model = clew.distributed.wrap(model)`, `fit` divides each batch among
+the ranks and records losses and metrics.
+
+A loop of your own calls `wrap` twice: `model = clew.distributed.wrap(net.to(session.device))` averages gradients over
+all ranks in `backward()`, and `batches = clew.distributed.wrap(clew.Dataset("dataset"), batch_size=64)` gives this
+rank's share of each batch, with `for batch in batches(epoch)`.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 import torch.distributed as dist
@@ -46,8 +49,13 @@ from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.runs.records import SCHEMA, RecordWriter
+from clew.runs.report import write_report
 from clew.training.device import find_device
+from clew.training.keras_fit import distribute_fit, is_keras_model
 from clew.training.launch_context import LaunchContext
+
+Model = TypeVar("Model", bound=nn.Module)
+"""A Keras model with the torch backend is a torch module too."""
 
 
 @dataclass
@@ -131,30 +139,32 @@ def _open_run(place: RankInfo, output: Path | None, device: torch.device, settin
 
 
 @overload
-def wrap(item: nn.Module) -> nn.Module: ...
+def wrap(item: Model) -> Model: ...
 @overload
 def wrap(
     item: Dataset, *, batch_size: int, split: str = ..., columns: Sequence[str] | None = ..., seed: int = ...
 ) -> Callable[[int], Iterator[Batch]]: ...
 def wrap(
-    item: nn.Module | Dataset,
+    item: Any,
     *,
     batch_size: int = 64,
     split: str = "train",
     columns: Sequence[str] | None = None,
     seed: int = 0,
-) -> nn.Module | Callable[[int], Iterator[Batch]]:
+) -> Any | Callable[[int], Iterator[Batch]]:
     """Make a model or a dataset work with all ranks.
 
     Args:
-        item: A model on the device of this process, or a dataset.
+        item: A torch model on the device of this process, a Keras model, or a dataset.
         batch_size: For a dataset: samples per batch, over all ranks together.
         split: For a dataset: the split to read.
         columns: For a dataset: the columns to read; None for all.
         seed: For a dataset: seed of the order of the samples.
 
     Returns:
-        For a model: a model whose gradients are averaged over all ranks. For a dataset: a function that returns the
+        For a torch model: a model whose gradients are averaged over all ranks. For a Keras model: the same model, whose
+        `fit` and `evaluate` divide each batch among all ranks. They need the same data on every rank, and `batch_size`
+        counts the samples of all ranks. For a dataset: a function that returns the
         batches of this rank in an epoch. Every rank gets the same number of batches. If the share of a rank in the
         last batch is empty, it gets a batch that does not count (`batch.counts` is False).
 
@@ -162,6 +172,8 @@ def wrap(
         RunError: `setup` was not called before.
     """
     session = _current_session()
+    if is_keras_model(item):
+        return distribute_fit(item, session.rank, session.ranks, _record_fit)
     if isinstance(item, nn.Module):
         return DistributedDataParallel(item) if session.ranks > 1 else item
     sampler = Sampler(item.splits[split], batch_size, seed, session.rank, session.ranks)
@@ -203,6 +215,14 @@ def log(**values: float | torch.Tensor) -> None:
         session.writer.write("validation", **facts, metrics=metrics, seconds=0.0 if losses else seconds)
 
 
+def _record_fit(epoch: int, batches: int, samples: int, values: Mapping[str, float]) -> None:
+    """Record losses and metrics of a Keras model's `fit`; `batches` and `samples` count since the last call."""
+    session = _current_session()
+    session.epochs, session.samples = epoch, session.samples + samples
+    session.steps += batches - 1  # `log` adds one
+    log(**values)
+
+
 def artefact(path: str | Path, name: str | None = None) -> Path:
     """Keep a file with the run: a model, a plot, a table. Inside a job, or after `clew login`, the server gets it too.
 
@@ -231,7 +251,7 @@ def artefact(path: str | Path, name: str | None = None) -> Path:
 
 
 def close(*, stopped: bool = False) -> None:
-    """End the run. It is called automatically when the process ends.
+    """End the run and write its report. It is called automatically when the process ends.
 
     Args:
         stopped: Whether the training stopped early and continues later. A job that then exits with code 75 returns to
@@ -245,6 +265,8 @@ def close(*, stopped: bool = False) -> None:
     status = "stopped" if stopped else "failed" if error else "finished"
     session.writer.write("end", status=status, message=str(error or ""))
     session.writer.close()
+    if session.rank == 0:
+        write_report(session.run)
     session.exit_stack.close()
     if dist.is_initialized():
         dist.destroy_process_group()

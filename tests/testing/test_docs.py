@@ -19,7 +19,7 @@ SUITES = [name for name in testing.__all__ if name.endswith("Contract")]
 
 
 def test_the_example_of_a_reader_runs(tmp_path: Path) -> None:
-    _, reader, test = _blocks(PAGE, "python")
+    _, reader, test, *_ = _blocks(PAGE, "python")
     (tmp_path / "numbers_reader.py").write_text(reader)
     (tmp_path / "test_numbers_reader.py").write_text(test)
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_numbers_reader.py"]

@@ -35,12 +35,16 @@ def _sendable(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _store_location(location: str) -> str:
-    """Check where the outputs of a job go: a URL of a store, or a full path on the agent's machine."""
+def _known_scheme(location: str) -> str:
     try:
-        check_scheme(location)
+        return check_scheme(location)
     except ConfigError as error:
         raise ValueError(str(error)) from None
+
+
+def _store_location(location: str) -> str:
+    """Check where the outputs of a job go: a URL of a store, or a full path on the agent's machine."""
+    _known_scheme(location)
     if mask_secrets(location) != location:
         raise ValueError("contains a password or token, and jobs are saved on the server; use the agent's environment")
     if not is_url(location) and not location.startswith("/"):
@@ -152,8 +156,8 @@ class Submission(Section):
     resources: Resources = Resources()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """Jobs with a higher priority start first."""
-    dataset: Line | None = None
-    """The dataset: a key, or a path on the agent's machine."""
+    dataset: Annotated[Line, AfterValidator(_known_scheme)] | None = None
+    """The dataset: a key, a path on the agent's machine, or a URL of a store."""
     store: StoreLocation | None = None
     """Where its outputs go when it has succeeded: a URL of a store, or a full path on the agent's machine."""
     group: Line | None = None

@@ -11,7 +11,11 @@ longer, so `find` does it only for a name that clew itself does not have.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+from typing import Any
+
+from clew.errors import ConfigError
 
 PACKAGE = "clew"
 
@@ -43,3 +47,21 @@ def installed_entry_points(group: str) -> dict[str, str]:
     """
     points = importlib.metadata.entry_points(group=group)
     return {**{point.name: point.value for point in points}, **shipped_entry_points(group)}
+
+
+def load_entry_point(kind: str, name: str, location: str) -> Any:
+    """Import what an entry point names.
+
+    Args:
+        kind: What it is, for messages: `reader`.
+        name: Name of the entry point.
+        location: Its `module:attribute`.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module, _, attribute = location.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{kind} '{name}' ({location}) cannot be loaded: {error}") from error

@@ -197,9 +197,7 @@ class KerasModule(nn.Module):
 
     def use_batch_moments(self, moments: BatchMoments) -> None:
         """Let every batch normalisation use the mean and variance over all ranks, from `moments`."""
-        for layer in _all_layers(self.layer):
-            if isinstance(layer, load_keras().layers.BatchNormalization):
-                object.__setattr__(layer, "_moments", functools.partial(_moments, layer, moments))
+        use_batch_moments(self.layer, moments)
 
     def extra_repr(self) -> str:
         return f"{type(self.layer).__name__} {self.layer.name}"
@@ -248,6 +246,13 @@ def _chain(model: Any) -> list[Any]:
             return []
         previous = layer.output
     return layers if previous is model.outputs[0] else []
+
+
+def use_batch_moments(model: Any, moments: BatchMoments) -> None:
+    """Let every batch normalisation of a Keras model or layer use the mean and variance that `moments` returns."""
+    for layer in _all_layers(model):
+        if isinstance(layer, load_keras().layers.BatchNormalization):
+            object.__setattr__(layer, "_moments", functools.partial(_moments, layer, moments))
 
 
 def _moments(layer: Any, moments: BatchMoments, inputs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,5 @@
-"""Contract suites for pytest: what clew expects of a recipe, a reader, a transform, a store or a launcher, as tests
-that run on your own class.
+"""Contract suites for pytest: what clew expects of an extension (recipe, reader, transform, store, launcher, strategy,
+asynchronous rule), as tests that run on your own class.
 
 Subclass a suite in a test file, and set what it asks for:
 
@@ -18,13 +18,15 @@ try:
 except ModuleNotFoundError:
     raise ModuleNotFoundError("clew.testing needs pytest: pip install 'clew[testing]'", name="pytest") from None
 
-_MODULES = ("launchers", "readers", "recipes", "stores", "tables", "transforms")
+_MODULES = ("launchers", "readers", "recipes", "rules", "stores", "strategies", "tables", "toys", "transforms")
 pytest.register_assert_rewrite(*(f"clew.testing.{name}" for name in _MODULES))
 
 from clew.testing.launchers import LauncherContract  # noqa: E402 (assertions must be registered first)
 from clew.testing.readers import ReaderContract  # noqa: E402
 from clew.testing.recipes import RecipeContract  # noqa: E402
+from clew.testing.rules import RuleContract  # noqa: E402
 from clew.testing.stores import StoreContract  # noqa: E402
+from clew.testing.strategies import StrategyContract  # noqa: E402
 from clew.testing.tables import assert_same_table, columns_sharing_offsets  # noqa: E402
 from clew.testing.transforms import TransformContract  # noqa: E402
 
@@ -32,7 +34,9 @@ __all__ = [
     "LauncherContract",
     "ReaderContract",
     "RecipeContract",
+    "RuleContract",
     "StoreContract",
+    "StrategyContract",
     "TransformContract",
     "assert_same_table",
     "columns_sharing_offsets",

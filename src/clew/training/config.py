@@ -6,18 +6,27 @@ This module does not import torch: the command line shows and checks settings wi
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, field_serializer, field_validator, model_validator
 
 from clew.core.config import Section
 from clew.core.metric_direction import Direction, check_direction, natural_direction
 from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
+from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.backup import BackupSettings
 from clew.training.asynchronous.rules.easgd import EasgdSettings
 from clew.training.asynchronous.rules.gem import GemSettings
-from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTraits, names_with
+from clew.training.strategy_table import (
+    ASYNCHRONOUS,
+    STRATEGIES,
+    StrategyTraits,
+    installed_strategies,
+    names_with,
+    strategy_traits,
+)
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -161,10 +170,16 @@ class AsynchronousConfig(EasgdSettings, GemSettings, BackupSettings):
     """Number of sub-masters. Each one serves a group of workers and exchanges with the master."""
     sync_every: Count | None = None
     """Number of batches between two exchanges. Default: 4 for easgd, 20 for diloco, otherwise 1."""
+    updates: Literal["auto", "gradients", "steps"] = "auto"
+    """What workers of downpour and backup send. gradients: of each batch, to which the master applies its optimiser.
+    steps: the change of the weights by the workers' own optimisers. auto: gradients, unless `sync_every` is above 1 or
+    the recipe's step alternates between optimisers or brings its own, as adversarial training does."""
     optimizer: OptimizerConfig | None = None
     """The optimiser of the master. Default: for downpour and backup `train.optimizer`, applied to the gradients that
-    workers send; for diloco sgd with Nesterov momentum 0.9 and rate 0.7. downpour with `sync_every` above 1 adds the
-    changes of the workers' weights."""
+    workers send; for diloco sgd with Nesterov momentum 0.9 and rate 0.7. If workers of downpour or backup send steps,
+    these are added."""
+    parameters: dict[str, Any] = {}
+    """Settings of a rule of another package."""
     overlap: bool = False
     """downpour and easgd: continue with the next batches during an exchange."""
     transfer: Literal["float32", "bf16"] = "float32"
@@ -210,7 +225,7 @@ class TrainConfig(Section):
     workers: Annotated[int, Field(ge=0)] = 1
     """Number of training processes. 0 is allowed only if workers may join later (`asynchronous.listen`)."""
     strategy: Literal[tuple(STRATEGIES)] = "allreduce"  # type: ignore[valid-type]
-    """How workers combine their updates. A single worker uses none of them."""
+    """How workers combine their updates. A single worker uses none of them. Other packages may add strategies."""
     asynchronous: AsynchronousConfig = AsynchronousConfig()
     """For downpour, easgd, gem, diloco and backup. With these, `batch_size` is that of one worker."""
     buffers: Literal["average", "synchronize"] = "average"
@@ -273,6 +288,17 @@ class TrainConfig(Section):
     log_every: Count | None = None
     """Steps between two records. Default: the number of steps in half a second."""
 
+    @field_validator("strategy", mode="wrap")
+    @classmethod
+    def _check_strategy(cls, name: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        """Accept the strategies of other packages too. Their names are looked up only if it is not one of clew's."""
+        installed = isinstance(name, str) and name not in STRATEGIES and name in installed_strategies()
+        return name if installed else check(name)
+
+    @field_serializer("strategy")
+    def _serialize_strategy(self, name: str) -> str:
+        return name
+
     @field_validator("device")
     @classmethod
     def _check_device(cls, name: str) -> str:
@@ -299,12 +325,14 @@ class TrainConfig(Section):
         problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
         if problem:
             raise ValueError(problem)
+        if self.traits.asynchronous:
+            make_rule(self)  # checks `asynchronous.parameters`
         return self
 
     @property
     def traits(self) -> StrategyTraits:
         """What the chosen strategy supports."""
-        return STRATEGIES[self.strategy]
+        return strategy_traits(self.strategy)
 
     @property
     def processes(self) -> int:
@@ -342,16 +370,17 @@ def _synchronous_problem(config: TrainConfig) -> str:
 def _asynchronous_problem(config: TrainConfig) -> str:
     """Why these settings of a strategy with masters cannot be combined; empty if they can."""
     settings, strategy, traits = config.asynchronous, config.strategy, config.traits
-    overlap, staleness, groups = (
-        names_with(condition)
-        for condition in (lambda each: each.overlap, lambda each: each.staleness, lambda each: each.groups)
-    )
+    traits_to_name = ("overlap", "staleness", "groups", "gradients")
+    overlap, staleness, groups, gradients = (names_with(attrgetter(trait)) for trait in traits_to_name)
     problems = {
         "asynchronous.masters 0 can be used only with one worker": settings.masters == 0
         and (config.workers != 1 or settings.groups or settings.listen),
         "workers 0 needs asynchronous.listen, an address at which workers can join": config.workers == 0
         and not settings.listen,
         f"asynchronous.overlap can be used only with {overlap}": settings.overlap and not traits.overlap,
+        f"asynchronous.updates gradients can be used only with {gradients}, and with sync_every 1": settings.updates
+        == "gradients"
+        and (not traits.gradients or config.exchange_interval > 1),
         f"asynchronous.groups can be used only with {groups}, and with one master": settings.groups
         and (not traits.groups or settings.masters != 1),
         f"asynchronous.groups is {settings.groups}, but there are {config.workers} workers": settings.groups

@@ -14,6 +14,7 @@ Two other modules train, and share the parts of this one:
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -103,6 +104,7 @@ class _Loop:
         torch.manual_seed(config.seed)
         model = validation.build_model(recipe, config.start_from).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        strategy.alternates = inspect.isgeneratorfunction(recipe.step)
         self.model = strategy.distribute(model)
         if config.compile:
             self.model.compile()

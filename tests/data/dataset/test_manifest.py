@@ -126,7 +126,7 @@ def test_a_damaged_file_is_read_or_named(dataset_copy: Dataset) -> None:
 
 
 def test_a_folder_without_manifest_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no dataset there \(no manifest\.json\); `clew prepare` makes one"):
+    with pytest.raises(DataError, match=r"no dataset there \(no manifest\.json\); .*`clew prepare` makes one"):
         Dataset(tmp_path)
 
 

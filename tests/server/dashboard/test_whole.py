@@ -60,7 +60,7 @@ def submit(visitor: Visitor, dataset: Path, name: str, **settings: str) -> str:
 def open_run(visitor: Visitor, job: str) -> str:
     """Go from the page of a job to the page of its run, when it exists."""
     visitor.page.goto(job)
-    visitor.page.click("text=Its run")
+    visitor.page.click(".actions a.button.main")
     visitor.page.wait_for_url("**/runs/*")
     return str(visitor.page.url)
 

@@ -29,7 +29,7 @@ from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.settings import load_settings
 from clew.training.config import Count, Positive
-from clew.training.strategy_table import STRATEGIES
+from clew.training.strategy_table import strategy_traits
 
 Strategy = Literal["allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"]
 Size = Annotated[int, Field(ge=1)]
@@ -147,7 +147,7 @@ def _add_forecasts(result: ScalingResult, config: ScaleConfig) -> None:
     for name in result.strategies:
         runs = [run for run in result.trainings if run.strategy == name]
         result.forecasts[name] = forecast(
-            runs, config.predicted_sizes, weak=config.weak or STRATEGIES[name].asynchronous
+            runs, config.predicted_sizes, weak=config.weak or strategy_traits(name).asynchronous
         )
 
 
@@ -239,7 +239,7 @@ class _Trainer:
         )
 
     def _settings(self, measured: ScalingRun) -> list[str]:
-        shared = not self.config.weak or STRATEGIES[measured.strategy].asynchronous
+        shared = not self.config.weak or strategy_traits(measured.strategy).asynchronous
         times = measured.workers if self.config.weak else 1
         values = {
             "workers": measured.workers,

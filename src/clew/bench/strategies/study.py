@@ -29,7 +29,7 @@ from clew.runs.async_workers import sum_workers
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.config import Count, Positive
-from clew.training.strategy_table import STRATEGIES
+from clew.training.strategy_table import strategy_traits
 from clew.version import __version__
 
 MARGIN, LONGER = 0.02, 3
@@ -151,7 +151,7 @@ class _Trainer:
         command = self._command(run, trial, goal, epochs)
         start = time.monotonic()
         try:
-            for _ in team.train(command, asynchronous=STRATEGIES[trial.strategy].asynchronous):
+            for _ in team.train(command, asynchronous=strategy_traits(trial.strategy).asynchronous):
                 _read_run(trial, self.output, goal, self.config.workers)
                 self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start))
         except WorkerError as error:
@@ -171,7 +171,7 @@ class _Trainer:
         settings = [*config.settings, f"train.minutes={config.minutes}", f"train.threads={_threads(config)}"]
         target = json.dumps(asdict(goal) if goal.value is not None else None)
         settings += ["train.early_stopping=null", f"train.target={target}", f"train.seed={trial.seed}"]
-        if STRATEGIES[strategy].asynchronous:
+        if strategy_traits(strategy).asynchronous:
             settings.append(f"train.asynchronous.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
         arguments = [word for name, value in options.items() if value is not None for word in (name, str(value))]

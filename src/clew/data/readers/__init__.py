@@ -7,11 +7,10 @@ readers of the shipped recipes are registered in the same way; they are chosen b
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from clew.core.config import Document, validate
-from clew.core.entry_points import installed_entry_points, shipped_entry_points
+from clew.core.entry_points import installed_entry_points, load_entry_point, shipped_entry_points
 from clew.data.readers.base import DataWarning, FilePiece, FilePieces, Reader, cut_evenly, open_file
 from clew.errors import ConfigError, DataError, nearest
 from clew.storage import split_inside
@@ -87,11 +86,7 @@ def find(kind: str) -> type[Reader]:
         table = available()  # reads the metadata of every installed package, which is slow
     if kind not in table:
         raise ConfigError(f"no reader '{kind}'{nearest(kind, table)}")
-    module, _, name = table[kind].partition(":")
-    try:
-        reader: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"reader '{kind}' ({table[kind]}) cannot be loaded: {error}") from error
+    reader = load_entry_point("reader", kind, table[kind])
     if not (isinstance(reader, type) and issubclass(reader, Reader)):
         raise ConfigError(f"reader '{kind}' ({table[kind]}) is not a subclass of clew.readers.Reader")
     return reader

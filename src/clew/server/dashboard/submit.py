@@ -16,8 +16,10 @@ from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.dashboard import layout
 from clew.server.dashboard.login import form_values
+from clew.server.dashboard.own_code import FILE_PREFIX, own_code, own_fields, uploaded_files
 from clew.server.dashboard.submit_form import (
     KINDS,
+    OWN,
     FormField,
     SubmitForm,
     field_errors,
@@ -33,22 +35,28 @@ from clew.server.studies.study_jobs import check_submission
 router = layout.router()
 _HELP = {
     "name": "Name of the job, and of the run, study or dataset that it makes: letters, digits, `_`, `.` and `-`.",
-    "dataset": "Its key, or a path on the machine of the agent.",
+    "dataset": "Its key, a path on the machine of the agent, or a URL: `rucio:SCOPE:NAME`, `s3://`, `root://`.",
+    "store": "Where model, report and metrics go at the end: `rucio:SCOPE:NAME?rse=SITE`, `s3://`, a full path.",
     "workers": "Processes that work together.",
     "cpus": "Cores per worker.",
     "gpus": "GPUs per worker.",
     "minutes": "Wall time in minutes; a job that takes longer is ended.",
+    "nodes": "Nodes; the workers are distributed over them.",
     "memory_gb": "Memory per worker, in GB; a job whose workers together use more is ended.",
     "priority": "-100 to 100; a job with a higher priority starts first.",
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
     "container": "Image that it runs in: a `.sif` file, a name or a URL. Empty: none, or the site's.",
 }
+_SUBMIT_KINDS = (*KINDS, "script")
+_MAIN_FIELDS = 6
+"""Fields of the job that are always visible."""
 _TRIALS_HELP = "Every trial, or pack of trials, is a job that any of your agents may take. The resources are for one."
 _TRIALS = "trials_as_jobs"
-_DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
-_NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
+_DEFAULTS = {"nodes": "1", "workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_NUMBERS = ("nodes", "workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _SCHEMA_KEYS = {
+    "nodes": "resources.nodes",
     "workers": "resources.workers",
     "cpus": "resources.cpus",
     "gpus": "resources.gpus",
@@ -79,7 +87,7 @@ def submit_page(
         values = {"job.name": row.name, "job.dataset": _dataset(row.config)}
     form = _form(kind, recipe)
     form.fill_from(settings)
-    return _page(request, form, _job_fields(recipe, form.kind, values), "")
+    return _page(request, form, _all_fields(form, values), "")
 
 
 @router.post("/submit/check")
@@ -99,7 +107,7 @@ async def _form_values(request: Request, viewer: Caller) -> dict[str, str]:
         raise forbidden("this session lacks the scope submit")
     values = await form_values(request)
     for key, value in values.items():
-        if len(value) > _MAX_FIELD_LENGTH:
+        if not key.startswith(FILE_PREFIX) and len(value) > _MAX_FIELD_LENGTH:
             raise RequestError(
                 422, f"{key[:100]}: longer than {_MAX_FIELD_LENGTH:,} characters", hint="submit it as a file"
             )
@@ -109,7 +117,7 @@ async def _form_values(request: Request, viewer: Caller) -> dict[str, str]:
 def _check_form(values: dict[str, str]) -> dict[str, Any]:
     form, fields = _read(values)
     form.check()
-    _submission(form, fields, form.document())
+    _submission(form, fields, values)
     errors = {**field_errors(form.fields().values()), **field_errors(fields)}
     return {"text": form.yaml(), "fields": errors, "error": form.error}
 
@@ -117,24 +125,26 @@ def _check_form(values: dict[str, str]) -> dict[str, Any]:
 def _submit_form(request: Request, viewer: Caller, values: dict[str, str]) -> Response:
     form, fields = _read(values)
     document = form.check()
-    job = _submission(form, fields, form.document())
+    job = _submission(form, fields, values)
     if document is None or job is None:
-        return _page(request, form, fields, form.error or "Not submitted: see the fields in red.", status=422)
+        error = form.error or "Not submitted: see the fields in red."
+        return _page(request, form, fields, error, status=422, files=uploaded_files(values))
     try:
         check_submission(job)
         number = request.app.state.service.write(lambda transaction: actions.submit(transaction, viewer, job))
     except RequestError as error:
-        return _page(request, form, fields, f"{error}. {error.hint}", status=error.status)
+        message = f"{error}. {error.hint}"
+        return _page(request, form, fields, message, status=error.status, files=uploaded_files(values))
     return RedirectResponse(f"/jobs/{number}", 303)
 
 
 def _form(kind: str, recipe: str) -> SubmitForm:
-    if kind not in KINDS:
+    if kind not in _SUBMIT_KINDS:
         raise RequestError(404, "there is no such kind of job")
     try:
         form = make_form(recipe, kind)
     except UserError as error:
-        raise RequestError(404, str(error), hint="submit a recipe of your own with `clew submit`") from None
+        raise RequestError(404, str(error), hint="choose `own` for a recipe of your own") from None
     for section in form.sections:  # the job names its dataset
         section.fields = [field for field in section.fields if field.key != "train.dataset"]
     return form
@@ -143,15 +153,19 @@ def _form(kind: str, recipe: str) -> SubmitForm:
 def _read(values: dict[str, str]) -> tuple[SubmitForm, list[FormField]]:
     form = _form(values.get("kind", "train"), values.get("recipe", ""))
     form.fill(values)
-    return form, _job_fields(form.recipe, form.kind, values)
+    return form, _all_fields(form, values)
+
+
+def _all_fields(form: SubmitForm, values: dict[str, str]) -> list[FormField]:
+    return [*_job_fields(form.recipe, form.kind, values), *own_fields(form, values)]
 
 
 def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[FormField]:
     fields = []
     for name, text in _HELP.items():
         kind: Any = "number" if name in _NUMBERS else "line"
-        default = recipe if name == "name" else _DEFAULTS.get(name, "")
-        nullable = name in ("memory_gb", "minutes", "dataset", "group", "container")
+        default = ("" if recipe == OWN else recipe) if name == "name" else _DEFAULTS.get(name, "")
+        nullable = name in ("memory_gb", "minutes", "dataset", "store", "group", "container")
         value = values.get(f"job.{name}", default).strip()
         fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
     if form_kind == "tune":
@@ -160,18 +174,21 @@ def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[For
     return fields
 
 
-def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, Any]) -> Submission | None:
+def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str]) -> Submission | None:
     """Return the job; None if there are errors, which the fields and the form then have."""
     by_name = {each.name: each for each in fields}
+    code = own_code(form, fields, values)
+    document = form.document()
     document = {**document, "tune": document.get("tune", {})} if form.kind == "tune" else document
-    body: dict[str, Any] = {"kind": form.kind, "name": by_name["name"].value, "spec": document}
-    body |= {name: by_name[name].value or None for name in ("dataset", "group")}
+    body: dict[str, Any] = {"kind": form.kind, "name": by_name["name"].value, "spec": document, **code}
+    body |= {name: by_name[name].value or None for name in ("dataset", "store", "group")}
     body |= {name: by_name[name].value or 0 for name in ("priority", "requeue")}
     if _TRIALS in by_name:
         body[_TRIALS] = by_name[_TRIALS].value == "true"
         body["spec"] = with_defaults(Document(document), {"train": {"epochs": form.epochs}}).data  # pruners need it
     memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
+        "nodes": by_name["nodes"].value or 1,
         "workers": by_name["workers"].value or 1,
         "cpus": by_name["cpus"].value or 1,
         "gpus": by_name["gpus"].value or 0,
@@ -185,7 +202,7 @@ def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, A
         for detail in error.errors():
             _assign_error(by_name, ".".join(map(str, detail["loc"])), detail["msg"], form)
         return None
-    return None if field_errors(fields) else job
+    return None if form.error or field_errors(fields) else job
 
 
 def _number(field: FormField, unit: float) -> float | None:
@@ -214,16 +231,34 @@ def _dataset(config: dict[str, Any] | None) -> str:
     return str(train.get("dataset", "")) if isinstance(train, dict) else ""
 
 
-def _page(request: Request, form: SubmitForm, fields: list[FormField], error: str, *, status: int = 200) -> Response:
-    descriptions = {"train": "Train a model.", "tune": "Search settings.", "prepare": "Make a dataset from raw events."}
+def _page(
+    request: Request,
+    form: SubmitForm,
+    fields: list[FormField],
+    error: str,
+    *,
+    status: int = 200,
+    files: dict[str, str] | None = None,
+) -> Response:
+    descriptions = {
+        "train": "Train a model.",
+        "tune": "Search settings.",
+        "prepare": "Make a dataset from raw events.",
+        "script": "Run a Python or shell script.",
+    }
+    own = [each for each in fields if each.name in ("main", "arguments")]
+    others = [each for each in fields if each not in own]
     values = {
-        "kinds": list(KINDS),
+        "kinds": list(_SUBMIT_KINDS),
         "kind": form.kind,
         "kinds_help": descriptions[form.kind],
-        "recipes": shipped(),
+        "recipes": [OWN] if form.kind == "script" else [*shipped(), OWN],
         "recipe": form.recipe,
         "recipe_help": recipe_summary(form.recipe),
-        "job_fields": fields,
+        "own": own,
+        "files": files or {},
+        "main_fields": others[:_MAIN_FIELDS],
+        "more_fields": others[_MAIN_FIELDS:],
         "sections": form.sections,
         "yaml": form.yaml(),
         "error": error,

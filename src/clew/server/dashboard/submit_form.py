@@ -22,6 +22,10 @@ from clew.server.dashboard import docstrings
 
 KINDS = {"train": ("train",), "tune": ("tune", "train"), "prepare": ("prepare",)}
 """Kinds of jobs that have a form, and the sections of settings that apply to each."""
+OWN = "own"
+"""Stands for a recipe or script of the user, whose code the server stores and never loads."""
+_OWN_SETTINGS = "settings"
+"""The key of the field with the settings of an own recipe."""
 _LINE_LENGTH = 48
 """Characters above which a value has several lines."""
 
@@ -95,6 +99,8 @@ class SubmitForm:
     sections: list[FormSection]
     error: str = ""
     """An error of several settings together, or of a setting without a field."""
+    recipe_file: str = ""
+    """The file of an own recipe."""
 
     def fields(self) -> dict[str, FormField]:
         """Return the fields by key."""
@@ -124,11 +130,22 @@ class SubmitForm:
 
         Invalid YAML becomes an error of its field.
         """
-        document: dict[str, Any] = {"recipe": self.recipe}
+        document: dict[str, Any] = {"recipe": self.recipe_file or self.recipe} if self.kind != "script" else {}
         for key, each in self.fields().items():
-            if each.changed:
+            if key == _OWN_SETTINGS and each.value:
+                document |= self._own_settings(each)
+            elif each.changed:
                 _set_at(document, key, self._parse(each))
         return document
+
+    def _own_settings(self, each: FormField) -> dict[str, Any]:
+        """The settings of an own recipe, which only the job can check."""
+        value = self._parse(each)
+        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+            each.error = each.error or "a name and a value per line, as `model: {hidden: 64}`"
+        elif {"recipe", *settings.SECTIONS} & value.keys():
+            each.error = "only settings of the recipe; those of clew have fields of their own"
+        return value if not each.error else {}
 
     def yaml(self) -> str:
         """Return the document as YAML."""
@@ -160,10 +177,13 @@ class SubmitForm:
             return each.value
 
     def _validate(self, document: dict[str, Any]) -> None:
-        recipe = recipes.find(self.recipe)
-        full = with_defaults(Document(document), _defaults(self.recipe)).data
+        if self.kind == "script":
+            return
+        schema = _schema(self.recipe)
+        known = {name: value for name, value in document.items() if self.recipe != OWN or name in schema.model_fields}
+        full = with_defaults(Document(known), _defaults(self.recipe)).data
         try:
-            settings.settings_schema(recipe).model_validate({**full, "recipe": self.recipe})
+            schema.model_validate({**full, "recipe": self.recipe})
         except ValidationError as error:
             self.error = "; ".join(filter(None, (self._assign_error(detail) for detail in error.errors())))
 
@@ -188,21 +208,27 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 def make_form(recipe: str, kind: str) -> SubmitForm:
-    """Return the form of a recipe that is part of clew, with all settings at their defaults.
+    """Return the form of a recipe, with all settings at their defaults.
 
     Args:
-        recipe: The name of the recipe. Recipes in files are never loaded here.
-        kind: A key of `KINDS`.
+        recipe: The name of a recipe that is part of clew, or `OWN`. Recipes in files are never loaded here.
+        kind: A key of `KINDS`, or `script`.
 
     Raises:
         RecipeError: there is no such recipe.
     """
+    if kind == "script":
+        return SubmitForm(OWN, kind, [])
     model, defaults = _schema(recipe), _defaults(recipe)
     recipe_sections = [name for name in model.model_fields if name != "recipe" and name not in settings.SECTIONS]
     names = [*KINDS[kind], *recipe_sections] if kind != "prepare" else [*recipe_sections, *KINDS[kind]]
     parts = [_form_part(model, name, defaults) for name in names]
     fields = [part for part in parts if isinstance(part, FormField)]
     sections = [part for part in parts if isinstance(part, FormSection)]
+    if recipe == OWN:
+        help_ = "As YAML: `model: {hidden: 64}`. The job checks them."
+        own = FormField(_OWN_SETTINGS, "text", "", help_, nullable=True)
+        sections.append(FormSection("recipe", "Settings of your recipe.", [own]))
     return SubmitForm(recipe, kind, [*sections, *([FormSection("other", "", fields)] if fields else [])])
 
 
@@ -214,6 +240,8 @@ def shipped() -> list[str]:
 @cache
 def recipe_summary(recipe: str) -> str:
     """Return the one-line description of a recipe."""
+    if recipe == OWN:
+        return "Your own files: the file of the recipe or script, and the modules that it imports."
     return (recipes.find(_checked(recipe)).__doc__ or "").strip().partition("\n")[0]
 
 
@@ -227,12 +255,16 @@ def _checked(recipe: str) -> str:
 
 @cache
 def _schema(recipe: str) -> type[BaseModel]:
-    return settings.settings_schema(recipes.find(_checked(recipe)))
+    kind = recipes.Recipe if recipe == OWN else recipes.find(_checked(recipe))
+    return settings.settings_schema(kind)
 
 
 @cache
 def _defaults(recipe: str) -> dict[str, Any]:
-    data = dict(settings.settings_from_document(Document({"recipe": _checked(recipe)})).data)
+    if recipe == OWN:
+        data = _schema(OWN).model_validate({"recipe": ""}).model_dump(mode="json")
+    else:
+        data = dict(settings.settings_from_document(Document({"recipe": _checked(recipe)})).data)
     tune = _model(_schema(recipe).model_fields["tune"].annotation)
     assert tune is not None
     return {**data, "tune": data.get("tune") or tune().model_dump(mode="json")}

@@ -25,6 +25,7 @@ from clew.training.asynchronous.layout import COORDINATOR, ClusterLayout, Roles,
 from clew.training.asynchronous.messaging import MessageTransport
 from clew.training.asynchronous.messaging.direct import DirectTransport
 from clew.training.asynchronous.shard_master import ShardMaster
+from clew.training.asynchronous.update_kind import with_update_kind
 from clew.training.asynchronous.worker import Worker, introduce
 from clew.training.config import TrainConfig
 from clew.training.device import find_device, select_device
@@ -64,6 +65,7 @@ def run_rank(run: Run, start: TrainingStart, rank_info: RankInfo, store: Any = N
     recipe = start.recipe
     with open_session(run, start.config, rank_info, start.lease) as rank:
         config = _with_batch_size(run, recipe, start.config, rank_info, store, rank.writer)
+        config = with_update_kind(recipe, config)
         training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, start.resume)
         with system_monitor(run, config, rank_info, find_device(rank_info.local_rank, config.device)):
             rank.end_reason = _play_role(training, rank_info, store)

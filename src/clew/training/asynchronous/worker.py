@@ -22,6 +22,7 @@ from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.worker_side import PushWorkerSide
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
+from clew.training.asynchronous.update_kind import GradientsOnly
 from clew.training.asynchronous.worker_exchange import WeightExchange, check_accepted
 from clew.training.asynchronous.worker_validation import WorkerValidation
 from clew.training.config import TrainConfig
@@ -79,7 +80,8 @@ class Worker:
                 finite.
         """
         self.transport, self.recipe, self.config, self.device, self._run = transport, recipe, config, device, run
-        self.strategy = Strategy()
+        rule = make_rule(config)
+        self.strategy = GradientsOnly() if rule.sends_gradients else Strategy()
         dataset = Dataset(config.dataset)
         self.loader = make_loader(recipe, config, dataset, self.strategy, device)
         timeline = run.trace_folder / f"rank-{transport.number}.trace" if run is not None and config.trace else None
@@ -89,7 +91,6 @@ class Worker:
         torch.manual_seed(config.seed)
         self.model = build_model(recipe).to(device)
         self.flat_model = FlatModel(self.model, transport.allocate)
-        rule = make_rule(config)
         build = _no_optimizer if rule.sends_gradients else make_optimizer
         self.engine = Engine(recipe, self.model, config, self.strategy, device, self.trace, build=build)
         self.side = rule.worker_side(self.flat_model, transport.allocate)

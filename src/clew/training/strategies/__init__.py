@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from clew.core.entry_points import load_entry_point
 from clew.errors import ConfigError
 from clew.training.config import TrainConfig
 from clew.training.strategies.base import LossSum, Strategy
+from clew.training.strategies.process_group import ProcessGroupStrategy
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["LossSum", "Strategy", "entry_point", "make_strategy"]
+__all__ = ["LossSum", "ProcessGroupStrategy", "Strategy", "entry_point", "make_strategy"]
 
 
 def entry_point(config: TrainConfig) -> Callable[..., None]:
@@ -42,15 +44,17 @@ def make_strategy(config: TrainConfig, *, rank: int, ranks: int, store: Store | 
         The strategy. With one process this is `Strategy` itself, whatever the settings say.
 
     Raises:
-        ConfigError: The strategy cannot be used with several workers.
+        ConfigError: The strategy cannot be used with several workers, or is not a `Strategy`.
     """
     if ranks == 1:
         return Strategy()
     if not config.traits.implementation:
         raise ConfigError(f"train.strategy {config.strategy} cannot use {ranks} workers; choose allreduce")
     assert store is not None
-    module, _, name = config.traits.implementation.partition(":")
-    strategy_class = getattr(importlib.import_module(module), name)
-    settings = {setting: getattr(config, setting) for setting in config.traits.settings}
-    strategy: Strategy = strategy_class(rank=rank, ranks=ranks, store=store, device=device, **settings)
-    return strategy
+    location = config.traits.implementation
+    strategy_class = load_entry_point("strategy", config.strategy, location)
+    if not (isinstance(strategy_class, type) and issubclass(strategy_class, Strategy)):
+        raise ConfigError(f"strategy '{config.strategy}' ({location}) is not a subclass of clew.strategies.Strategy")
+    settings = {setting: getattr(config, setting) for setting in strategy_class.settings}
+    make: Callable[..., Strategy] = strategy_class
+    return make(rank=rank, ranks=ranks, store=store, device=device, **settings)

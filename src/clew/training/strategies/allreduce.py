@@ -29,6 +29,8 @@ COMPRESSED = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 class AllReduce(ProcessGroupStrategy):
     """All-reduce, which overlaps with backward if there is more than one bucket."""
 
+    settings = ("compress", "buffers")
+
     def __init__(self, *, compress: str = "none", buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
         self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"

@@ -33,6 +33,8 @@ class Strategy:
     Every rank calls the same methods in the same order. The weight of a loss may be 0 on some ranks.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of `train` that the constructor takes as keyword arguments, by name."""
     splits_data: ClassVar[bool] = True
     """Whether each rank gets its own share of a batch. The ranks of a pipeline all work on the same batch."""
     same_gradient: ClassVar[bool] = True
@@ -52,6 +54,8 @@ class Strategy:
         """Whether the current batch counts (see `Batch.counts`)."""
         self.batch_samples = 1
         """Number of samples of the current batch, over all ranks."""
+        self.alternates = False
+        """Whether the recipe's `step` alternates between optimisers, and calls the networks in a model one by one."""
         self.single_optimizer = False
         """Whether there is one optimiser, and it has all parameters that require a gradient."""
         self._sums: dict[str, LossSum] = {}

@@ -44,6 +44,7 @@ class Pipeline(ProcessGroupStrategy):
     tensors, and return its result: this call is what is divided.
     """
 
+    settings = ("microbatches",)
     splits_data = same_gradient = differentiates_loss = False
 
     def __init__(self, *, microbatches: int, **place: Any) -> None:

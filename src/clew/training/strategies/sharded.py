@@ -23,9 +23,11 @@ from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 class Sharded(ProcessGroupStrategy):
     """Weights are gathered block by block for a forward or backward pass, and released afterwards.
 
-    Blocks are the entries of `nn.Sequential` and `nn.ModuleList`. Everything else forms one block.
+    Blocks are the entries of `nn.Sequential` and `nn.ModuleList`. Everything else forms one block. If the recipe's
+    `step` alternates between optimisers, each network in the model is a model by itself: `step` calls them one by one.
     """
 
+    settings = ("buffers",)
     same_gradient = False
 
     def __init__(self, *, buffers: str = "average", **place: Any) -> None:
@@ -36,7 +38,7 @@ class Sharded(ProcessGroupStrategy):
             )
         self._synchronize = buffers == "synchronize"
         self._sent_signals = torch.zeros(SIGNALS, device=self.device)
-        self._model: FSDPModule | None = None
+        self._networks: list[FSDPModule] = []
 
     def distribute(self, model: nn.Module) -> nn.Module:
         super().distribute(model)
@@ -44,7 +46,7 @@ class Sharded(ProcessGroupStrategy):
             synchronize_batch_norm(model, self)
         for block in _find_blocks(model):
             fully_shard(block)
-        self._model = fully_shard(model)
+        self._networks = [fully_shard(network) for network in (_find_networks(model) if self.alternates else [model])]
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)  # sums: they are divided by the weights of all ranks
@@ -53,8 +55,8 @@ class Sharded(ProcessGroupStrategy):
 
     def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """Run backward of the total. In the last part, FSDP sums and scatters the gradients."""
-        if len(parameters) > 1 or self._model is None:
-            raise RecipeError("train.strategy sharded supports only recipes with one loss; choose allreduce")
+        if len(parameters) > 1 or not self._networks:
+            raise RecipeError("train.strategy sharded supports only one loss at a time; write step() with yield")
         ((name, own_parameters),) = parameters.items()
         total, weight = losses[name]
         signals = self._sent_signals
@@ -66,7 +68,8 @@ class Sharded(ProcessGroupStrategy):
         signals[2] += total.detach()
         signals[3] += weight
         self._sums[name] = LossSum(signals[2], signals[3])
-        self._model.set_requires_gradient_sync(last)
+        for network in self._networks:
+            network.set_requires_gradient_sync(last)
         torch.autograd.backward(total)
         return self._sum_over_ranks(own_parameters) if last else {}
 
@@ -114,6 +117,20 @@ def _find_blocks(model: nn.Module) -> list[nn.Module]:
         else:
             blocks += _find_blocks(child)
     return blocks
+
+
+def _find_networks(model: nn.Module) -> list[nn.Module]:
+    """Return the parts of a model that `step` may call; the model itself if it is one network.
+
+    Raises:
+        RecipeError: A model of several networks has parameters outside of them.
+    """
+    parts = [child for child in model.children() if any(True for _ in child.parameters())]
+    if isinstance(model, nn.Sequential) or len(parts) < 2:
+        return [model]
+    if any(True for _ in model.parameters(recurse=False)):
+        raise RecipeError("train.strategy sharded needs every parameter of the model in one of its networks")
+    return parts
 
 
 def _gather_tensor(value: Any) -> Any:

@@ -6,7 +6,7 @@ let later = 0, number = 0;
 
 for (const box of form.querySelectorAll("[data-reload]"))
   box.addEventListener("change", () => {
-    location.href = "/submit?" + new URLSearchParams({ kind: form.elements.kind.value, recipe: form.elements.recipe.value });
+    location.href = "/submit?" + new URLSearchParams({ kind: form.elements.kind.value, recipe: form.elements.kind.value === "script" ? "own" : form.elements.recipe.value });
   });
 
 function mark(fields) {
@@ -27,9 +27,27 @@ function mark(fields) {
   }
 }
 
+const files = document.getElementById("files");
+files?.addEventListener("change", async () => {
+  const texts = await Promise.all([...files.files].map(async file => [file.name, await file.text()]));
+  for (const old of form.querySelectorAll("textarea[name^='file:']")) old.remove();
+  for (const [name, text] of texts) {
+    const box = document.createElement("textarea");
+    box.hidden = true;
+    box.name = `file:${name}`;
+    box.value = text;
+    form.append(box);
+  }
+  form.querySelector("[data-files]").textContent = texts.map(([name]) => name).join(", ");
+  const job = form.elements["job.name"];
+  if (!job.value && texts.length === 1) job.value = texts[0][0].replace(/\.[^.]*$/, "");
+  check();
+});
+
 async function check() {
-  const current = ++number;
-  const answer = await fetch("/submit/check", { method: "POST", headers: HEADERS, body: new URLSearchParams(new FormData(form)) });
+  const current = ++number, values = new URLSearchParams(new FormData(form));
+  for (const name of [...values.keys()]) if (name.startsWith("file:")) values.set(name, ""); // only the names are checked
+  const answer = await fetch("/submit/check", { method: "POST", headers: HEADERS, body: values });
   if (!answer.ok || current !== number) return;
   const { text, fields, error } = await answer.json();
   yaml.value = text;

@@ -5,20 +5,28 @@ accepts and their defaults, the worker side (what is sent and what is made of th
 update changes the central weights). Read `base.py`, `worker_side.py`, then any rule; `downpour.py` is the shortest.
 
 To add a rule, write its file and add one line to `RULES`. If the rule has settings of its own, declare them as a
-`Section` in its file and add that class to the bases of `AsynchronousConfig` (`clew.training.config`).
+`Section` in its file and add that class to the bases of `AsynchronousConfig` (`clew.training.config`). Another package
+registers its rule as an entry point of the group `clew.rules`; its settings are `Rule.Parameters`.
 
 The command line checks settings without torch. Therefore no module of this package imports torch at its top level.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from clew.core.entry_points import installed_entry_points, load_entry_point
+from clew.errors import ConfigError
+from clew.training.asynchronous.rules.base import Rule
+from clew.training.asynchronous.rules.worker_side import DifferenceSender, GradientSender, PushWorkerSide, WorkerSide
+
 if TYPE_CHECKING:
-    from clew.training.asynchronous.rules.base import Rule
     from clew.training.config import TrainConfig
 
+__all__ = ["DifferenceSender", "GradientSender", "PushWorkerSide", "Rule", "WorkerSide", "make_rule", "rule_class"]
+
+ENTRY_POINTS = "clew.rules"
+"""The group of entry points with which other packages add rules."""
 RULES = {
     "downpour": "clew.training.asynchronous.rules.downpour:Downpour",
     "easgd": "clew.training.asynchronous.rules.easgd:Easgd",
@@ -34,9 +42,17 @@ the training read the same table.
 
 
 def rule_class(name: str) -> type[Rule]:
-    """Return the class of a rule by its name in `RULES`."""
-    module, _, class_name = RULES[name].partition(":")
-    loaded: type[Rule] = getattr(importlib.import_module(module), class_name)
+    """Return the class of a rule by its name in `RULES`, or of an entry point of another package.
+
+    Raises:
+        ConfigError: There is no such rule, it cannot be imported, or it is not a `Rule`.
+    """
+    location = RULES.get(name) or installed_entry_points(ENTRY_POINTS).get(name)
+    if location is None:
+        raise ConfigError(f"no asynchronous rule '{name}'")
+    loaded = load_entry_point("rule", name, location)
+    if not (isinstance(loaded, type) and issubclass(loaded, Rule)):
+        raise ConfigError(f"rule '{name}' ({location}) is not a subclass of clew.rules.Rule")
     return loaded
 
 

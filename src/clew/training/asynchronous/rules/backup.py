@@ -9,7 +9,7 @@ from pydantic import Field
 
 from clew.core.config import Section
 from clew.training.asynchronous.rules.base import Rule
-from clew.training.asynchronous.rules.worker_side import GradientSender, WorkerSide
+from clew.training.asynchronous.rules.worker_side import DifferenceSender, GradientSender, WorkerSide
 
 if TYPE_CHECKING:
     from clew.training.asynchronous.flat_model import FlatModel
@@ -26,19 +26,19 @@ class BackupSettings(Section):
 class Backup(Rule):
     """A worker sends the gradient of its batch; the master averages `quorum` of them and takes one optimiser step.
 
-    A gradient of older weights is refused, and its batches are trained on again.
+    With `sync_every` above 1, or if the recipe's optimisers differ from one another (`updates: steps`), workers take
+    their own steps and send w0 - w, and the master subtracts the mean. An update of older weights is refused, and its
+    batches are trained on again.
     """
 
+    allows_gradients = True
     averages_steps = True
     waits_for_round = True
     refuses_stale = True
 
-    @property
-    def sends_gradients(self) -> bool:
-        return True
-
     def worker_side(self, model: FlatModel, allocate: Allocate) -> WorkerSide:
-        return GradientSender(model, self.config, allocate)
+        kind = GradientSender if self.sends_gradients else DifferenceSender
+        return kind(model, self.config, allocate)
 
     def round_size(self, busy_workers: int) -> int:
         return math.ceil(busy_workers * self.config.asynchronous.quorum)

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from clew.core.config import Document, Section, validate
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -30,6 +32,8 @@ class Rule(ABC):
     """Whether workers can be divided into groups, each with its own master."""
     allows_staleness: ClassVar[bool] = False
     """Whether `asynchronous.staleness` can be set."""
+    allows_gradients: ClassVar[bool] = False
+    """Whether workers can send gradients, to which the master applies `train.optimizer`."""
     averages_steps: ClassVar[bool] = False
     """Whether the master averages the steps of all workers. The learning rate then scales with their number."""
     waits_for_round: ClassVar[bool] = False
@@ -37,13 +41,30 @@ class Rule(ABC):
     refuses_stale: ClassVar[bool] = False
     """Whether an update is refused if it was computed from weights older than the current ones."""
 
+    Parameters: ClassVar[type[Section]] = Section
+    """The settings of a rule of another package: a section with the keys of `asynchronous.parameters`."""
+
     def __init__(self, config: TrainConfig) -> None:
+        """Make a rule.
+
+        Args:
+            config: The settings of the training.
+
+        Raises:
+            ConfigError: `asynchronous.parameters` has an unknown key or a wrong value.
+        """
         self.config = config
+        document = Document(dict(config.asynchronous.parameters), source="train.asynchronous.parameters")
+        self.parameters: Any = validate(self.Parameters, document)
 
     @property
     def sends_gradients(self) -> bool:
-        """Whether workers send gradients, so that only the master has an optimiser; else they send weights or steps."""
-        return False
+        """Whether workers send gradients, so that only the master has an optimiser; else they send weights or steps.
+
+        A gradient is that of one batch, so there must be an exchange after every batch.
+        """
+        settings = self.config.asynchronous
+        return self.allows_gradients and settings.updates != "steps" and self.config.exchange_interval == 1
 
     def master_optimizer(self) -> OptimizerConfig:
         """Return the settings of the master's optimiser.

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 class Downpour(Rule):
     """A worker sends the gradient of its batch; the master performs one step of its optimiser with it.
 
-    With `sync_every` above 1, or with an optimiser for the master, workers take their own steps. They send w0 - w, the
-    difference since the last exchange, which the master uses as the gradient.
+    With `sync_every` above 1, with an optimiser for the master, or if the recipe's optimisers differ from one another
+    (`updates: steps`), workers take their own steps. They send w0 - w, the difference since the last exchange, which
+    the master uses as the gradient.
     """
 
-    allows_overlap = allows_groups = allows_staleness = True
+    allows_overlap = allows_groups = allows_staleness = allows_gradients = True
 
     @property
     def sends_gradients(self) -> bool:
-        return self.config.asynchronous.optimizer is None and self.config.exchange_interval == 1
+        settings = self.config.asynchronous
+        return super().sends_gradients and (settings.optimizer is None or settings.updates == "gradients")
 
     def worker_side(self, model: FlatModel, allocate: Allocate) -> WorkerSide:
         kind = GradientSender if self.sends_gradients else DifferenceSender
