@@ -92,6 +92,8 @@ def test_a_name_of_a_study_is_accepted(flat: Dataset, folder: Path) -> None:
     invoke("tune", "run", LINE, "--dataset", str(flat.path), "--trials", "1", *options)
     assert "1 complete" in invoke("tune", "show", "line-001")
     assert '"train.optimizer.lr"' in invoke("tune", "best", "line-001")
+    assert "2 complete" in invoke("tune", "run", "--resume", "line-001", "--trials", "2")
+    assert "line-009: no study" in invoke("tune", "run", "--resume", "line-009", code=2)
 
 
 def test_a_finished_run_is_trained_longer(flat: Dataset, folder: Path) -> None:

@@ -223,6 +223,8 @@ def test_ragged_features_come_padded_with_a_mask(files: Path, tmp_path: Path) ->
         **QUICK,
     )
     assert run.state == "finished"
+    with pytest.raises(RecipeError, match=r"takes two arguments, forward\(features, mask\)$"):
+        clew.train(nn.Linear(2, 3), table, features="pt,eta", labels="Y", output=tmp_path / "plain", **QUICK)
 
 
 def test_a_loss_may_be_a_function_in_a_file(files: Path, tmp_path: Path) -> None:

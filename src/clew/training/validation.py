@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clew import metrics
-from clew.data.dataset.batch import Batch, to_batch
+from clew.data.dataset.batch import Batch, RaggedTensor, to_batch
 from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.errors import ClewError, RecipeError
@@ -118,7 +118,10 @@ def mismatch_error(error: Exception, batch: Batch) -> Exception:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     place = f"{frame.filename}:{frame.lineno}"
-    return RecipeError(f"{place}: model and data do not fit: {reason}; the batch has {batch.describe()}")
+    arguments = isinstance(error, TypeError) and "positional argument" in reason
+    masked = arguments and any(isinstance(column, RaggedTensor) for column in batch.columns.values())
+    hint = "; a model of ragged features takes two arguments, forward(features, mask)" if masked else ""
+    return RecipeError(f"{place}: model and data do not fit: {reason}; the batch has {batch.describe()}{hint}")
 
 
 def forward(

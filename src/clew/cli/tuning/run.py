@@ -41,8 +41,11 @@ def run(
     oversubscribe: bool,
 ) -> None:
     """Create or open the study, run it, and print the result."""
+    from clew.tuning.folder import StudyFolder
+
     if (recipe is None) == (resume is None):
         raise ConfigError("name settings with a section `tune` (clew tune run my.yaml), or a study (--resume STUDY)")
+    resume = None if resume is None else str(StudyFolder.open(resume).path)
     source = str(recipe or f"{resume}/config.yaml")
     rank = current_rank()
     if rank.ranks > 1:

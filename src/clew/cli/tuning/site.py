@@ -37,10 +37,12 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
     from clew.runs.folder import next_run_path
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, open_or_create
+    from clew.tuning.folder import StudyFolder
 
     recipe, resume, output = options["recipe"], options["resume"], options["output"]
     if (recipe is None) == (resume is None):
         raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
+    resume = None if resume is None else str(StudyFolder.open(resume).path)
     settings = _settings(options)
     source = str(recipe or f"{resume}/config.yaml")
     template = load_settings(source, settings)
