@@ -129,8 +129,7 @@ class StudyProgress:
         ended = sum(count for state, count in counts.items() if state != "running")
         failure = self._failure(transaction, counts)
         if failure:
-            cancel_trials(transaction, self._study.id, "its study failed", now=time.time())
-            self._end(transaction, "failed", failure)
+            self._fail(transaction, failure)
         elif ended >= self._planned:
             if not _unfinished_jobs(transaction.connection, self._study.id):  # they send the rest of their runs
                 self._end(transaction, "done", "")
@@ -161,6 +160,10 @@ class StudyProgress:
             return ""
         return f"{len(rows)} trials failed in a row; the last one: {rows[0].facts.get('reason', '')}"
 
+    def _fail(self, transaction: Transaction, reason: str) -> None:
+        cancel_trials(transaction, self._study.id, "its study failed", now=time.time())
+        self._end(transaction, "failed", reason)
+
     def _end(self, transaction: Transaction, state: str, reason: str) -> None:
         now = time.time()
         code = {"done": 0, "failed": 1}.get(state)
@@ -177,6 +180,25 @@ class StudyProgress:
     def _propose(self) -> bool:
         """Add one job with the next trials. Return whether there were any."""
         handle, known = secrets.token_hex(8), {trial.handle for trial in self._open}
+        try:
+            proposals = self._ask(handle, known)
+        except ClewError:
+            raise
+        except Exception as error:  # of a sampler: this study fails, and the others continue
+            reason = f"its sampler failed: {type(error).__name__}: {error}"
+            self._service.write(lambda transaction: self._fail(transaction, reason))
+            return False
+        if not proposals:
+            return False
+        job = self._service.write(lambda transaction: self._add_job(transaction, handle, proposals))
+        if job is None:
+            return False
+        self._jobs[job] = "waiting"
+        self._open += [_OpenTrial(each.number, job, handle, "waiting", "") for each in proposals]
+        return True
+
+    def _ask(self, handle: str, known: set[str]) -> list[ProposedTrial]:
+        """Return the trials of the next job, which is called `handle`; `known` are the handles of other jobs."""
         with self._studies.opened(self._study) as study:
             # after a crash: trials that were proposed and have no job
             proposals = study.take_over(handle, lambda owner: owner in known)
@@ -186,14 +208,7 @@ class StudyProgress:
                 if proposal is None:
                     break
                 proposals.append(proposal)
-        if not proposals:
-            return False
-        job = self._service.write(lambda transaction: self._add_job(transaction, handle, proposals))
-        if job is None:
-            return False
-        self._jobs[job] = "waiting"
-        self._open += [_OpenTrial(each.number, job, handle, "waiting", "") for each in proposals]
-        return True
+        return proposals
 
     def _add_job(self, transaction: Transaction, handle: str, proposals: Sequence[ProposedTrial]) -> int | None:
         """Insert a job and its trials; None if the study was cancelled or has ended since."""
