@@ -11,8 +11,8 @@ demo: $(READY)  ## the main job, start to end, in about two minutes
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST)
 
-test-sites: $(READY)  ## against real Slurm, S3, XRootD, Rucio and images, which are installed first (Debian and PyPI)
-	tools/sites-install s3 xrootd rucio slurm images
+test-sites: $(READY)  ## against real Slurm, HTCondor, S3, XRootD, Rucio and images, which are installed first (Debian and PyPI)
+	tools/sites-install s3 xrootd rucio slurm condor images
 	CLEW_TEST_SITES=1 $(BIN)/python -m pytest tests/sites
 
 check: $(READY)  ## style, types, layers
@@ -44,4 +44,4 @@ lock: $(READY)  ## write requirements.lock anew from what .venv holds (without r
 	touch $(READY)
 
 clean:
-	rm -rf .venv .venv-rucio demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-rucio .venv-condor demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

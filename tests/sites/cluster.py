@@ -128,7 +128,7 @@ class Cluster:
         return False
 
     def _write(self) -> None:
-        host, ports = socket.gethostname().partition(".")[0], _free_ports(1 + len(NODES))
+        host, ports = socket.gethostname().partition(".")[0], free_ports(1 + len(NODES))
         nodes = [_NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
         values = {
             "host": host,
@@ -182,7 +182,8 @@ class Cluster:
                 process.wait(10)
 
 
-def _free_ports(count: int) -> Sequence[int]:
+def free_ports(count: int) -> Sequence[int]:
+    """Return ports of loopback that no process uses."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.sites.conftest_condor import condor, pool
 from tests.sites.conftest_images import images
 from tests.sites.conftest_rucio import rucio, rucio_server
 from tests.sites.conftest_s3 import s3, s3_server
@@ -12,9 +13,11 @@ from tests.sites.conftest_xrootd import strict_xrootd, xrootd
 __all__ = [
     "ada",
     "cluster",
+    "condor",
     "images",
     "login",
     "mpi_site",
+    "pool",
     "rucio",
     "rucio_server",
     "s3",

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ _BLOCK = 1 << 20
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Provide a temporary path for writing a file. The temporary file is renamed to `path` if the block succeeds.
+    """Provide a temporary path for writing a file or folder. It is renamed to `path` if the block succeeds.
 
     The temporary file is removed after any exception, Ctrl-C included: an interrupted writer leaves the old file, or
     none.
@@ -34,10 +35,21 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
+        if temporary.is_dir():
+            remove(path)  # a folder replaces only an empty one
+        else:
+            temporary.chmod(0o666 & ~_umask())  # some writers make files that only their owner can read
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with everything in it, if there is one."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -23,6 +23,7 @@ from clew.inference.flat_forward import ExportFacts
 from clew.inference.model_runner import ModelRunner
 from clew.inference.parallel_inference import InferenceTask
 from clew.inference.sample_sources import RawEvents
+from clew.inference.saved_model import SAVED_MODEL_ENTRY, load_saved_model
 from clew.recipe import Recipe, find
 from clew.runs import Run
 
@@ -39,7 +40,7 @@ class ExportedModel(nn.Module):
         super().__init__()
         try:
             self.facts = ExportFacts.model_validate_json(self._open(path))
-        except (ValidationError, KeyError) as error:
+        except (ValidationError, KeyError, FileNotFoundError) as error:
             raise ConfigError(f"{path}: not a file that `clew export` wrote ({type(error).__name__})") from error
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -130,15 +131,34 @@ class KerasFileModel(ExportedModel):
         return dict(outputs) if isinstance(outputs, dict) else {"output": outputs}
 
 
+class SavedModelFolder(ExportedModel):
+    """A SavedModel of TensorFlow, computed by TensorFlow."""
+
+    ending = ".savedmodel"
+
+    def _open(self, path: Path) -> str:
+        self._loaded = load_saved_model(path)
+        return (path / SAVED_MODEL_ENTRY).read_text()
+
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        arrays: list[Any] = [tensor.numpy() for tensor in inputs]
+        outputs = self._loaded.serve(arrays[0] if len(arrays) == 1 else arrays)
+        named = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        values = outputs.values() if isinstance(outputs, dict) else named
+        return {name: torch.from_numpy(value.numpy()) for name, value in zip(self.facts.outputs, values, strict=True)}
+
+
 MODEL_CLASSES: dict[str, type[ExportedModel]] = {
-    kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel)
+    kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel, SavedModelFolder)
 }
 """Classes by the ending of the file."""
 
 
 def is_exported_model(path: Any) -> bool:
     """Whether this is the name of a file that may be an exported model."""
-    return isinstance(path, (str, Path)) and Path(path).suffix in MODEL_CLASSES and not Path(path).is_dir()
+    if not isinstance(path, (str, Path)) or Path(path).suffix not in MODEL_CLASSES:
+        return False
+    return not Path(path).is_dir() or Path(path).suffix == SavedModelFolder.ending
 
 
 def load(path: Path) -> ExportedModel:
@@ -147,7 +167,7 @@ def load(path: Path) -> ExportedModel:
     Raises:
         ConfigError: The file does not exist or cannot be read.
     """
-    if not path.is_file():
+    if not path.exists():
         raise ConfigError(f"no file {path}")
     return MODEL_CLASSES[path.suffix](path)
 

@@ -197,7 +197,14 @@ def condor_script(site: Site, request: BatchRequest, task: Task, folder: str) ->
     timeout = f"timeout --preserve-status --signal=USR1 {wall_time - grace_seconds(site, wall_time):.0f}"
     quoted = shlex.quote(folder)
     lines = ["#!/bin/bash", *setup_lines(site), f"rm -f {quoted}/end{suffix}.json"]
-    lines += [f"{timeout} {_quoted(task_words(site, task, folder, index), index)}", "code=$?"]
+    lines += [
+        f"{timeout} {_quoted(task_words(site, task, folder, index), index)} &",
+        "trap 'kill -TERM $!' TERM  # HTCondor signals this script only; the task needs it to write a checkpoint",
+        "wait $!",
+        "while kill -0 $! 2>/dev/null; do wait $!; done",
+        "wait $!",
+        "code=$?",
+    ]
     if request.requeue:
         lines.append(f"[ $code = 75 ] && [ ! -e {quoted}/stop ] && exit 75")
     return "\n".join([*lines, _record_end(folder, suffix), "exit $code", ""])

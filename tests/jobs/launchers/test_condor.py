@@ -1,4 +1,4 @@
-"""The files that HTCondor gets. HTCondor cannot run here, so only the files are checked."""
+"""The files that HTCondor gets. `tests/sites/test_condor.py` runs them in a real pool."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ queue 1
 BODY = """#!/bin/bash
 module load cuda/12.4
 rm -f /afs/jobs/first/end.json
-timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --workers 2
+timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --workers 2 &
+trap 'kill -TERM $!' TERM  # HTCondor signals this script only; the task needs it to write a checkpoint
+wait $!
+while kill -0 $! 2>/dev/null; do wait $!; done
+wait $!
 code=$?
 [ $code = 75 ] && [ ! -e /afs/jobs/first/stop ] && exit 75
 echo "{{\\"code\\": $code}}" > /afs/jobs/first/end.json
@@ -66,7 +70,7 @@ def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
     part = FillCacheTask(recipe="tracking", parts=3)
     text, body = condor.script(part, tmp_path), condor.executable(part, tmp_path)
     assert "queue 3\n" in text and f"output = {tmp_path}/log-$(Process).txt" in text and "on_exit_remove" not in text
-    assert f"-m clew.cli.run_task {tmp_path}/task.json $1\n" in body and f"> {tmp_path}/end-$1.json" in body
+    assert f"-m clew.cli.run_task {tmp_path}/task.json $1 &\n" in body and f"> {tmp_path}/end-$1.json" in body
 
 
 def test_unsupported_options_are_reported() -> None:

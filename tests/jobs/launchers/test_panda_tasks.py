@@ -195,10 +195,12 @@ def test_a_server_that_does_not_answer_is_named_and_the_last_state_stays(panda: 
 def test_tasks_from_python(panda: EmulatedPanda, tmp_path: Path) -> None:
     own_script(Path())
     task = script_task("mine.py", ["--lr", "0.1"])
-    request, folder = BatchRequest(name="python", memory="2G"), tmp_path / "jobs" / "python"
+    request = BatchRequest(name="python", memory="2G", container="docker://registry.example.org/other:2")
+    folder = tmp_path / "jobs" / "python"
     job = submitted.submit("grid", task, request=request, folder=folder)
     number = int(job.job.id)
     assert panda.tasks[number].parameters["ramCount"] == 2048
+    assert panda.tasks[number].parameters["container_name"] == "docker://registry.example.org/other:2"
     assert panda.run_job(number, tmp_path / "job") == 0
     assert list(watch(job.launcher, job.job)) == ["finished"]
     end = job.launcher.end(job.job)

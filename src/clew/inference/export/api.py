@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from clew.core.files import atomic_path
+from clew.core.files import atomic_path, remove
 from clew.core.html_table import html_table
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
@@ -76,7 +76,8 @@ def export(
 
     Args:
         run: The run or its folder.
-        to: The format: "onnx", "torch" (an exported program, .pt2) or "keras" (for a model that came from Keras).
+        to: The format: "onnx", "torch" (an exported program, .pt2), or for a model that came from Keras "keras" or
+            "savedmodel" (a folder for TensorFlow, which must be installed).
         output: The file. Default: the name of the run with the ending of the format.
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
@@ -153,7 +154,7 @@ def _write(
             writer(draft, facts_to_json(facts))
             draft.replace(temporary)
         finally:
-            draft.unlink(missing_ok=True)
+            remove(draft)
     return facts
 
 

@@ -20,6 +20,7 @@ from clew.errors import ConfigError, RecipeError
 from clew.inference.export import onnx_attention, onnx_convolution, onnx_recurrent, onnx_sums
 from clew.inference.exported_model import ENTRY
 from clew.inference.flat_forward import FlatForward, ModelInput
+from clew.inference.saved_model import SAVED_MODEL_ENTRY, check_tensorflow, save_keras_content
 from clew.models.keras import KerasChain, KerasModule, load_keras, to_bytes, to_keras, without_array_warnings
 
 
@@ -89,12 +90,7 @@ def write_keras(work: ExportWork) -> FileWriter:
     Raises:
         RecipeError: It did not come from Keras, or has a scaling that a Keras file cannot hold.
     """
-    if not isinstance(work.model, (KerasModule, KerasChain)):
-        raise RecipeError("only a model that came from Keras can be exported to Keras; use --to onnx or --to torch")
-    model = to_keras(work.model)
-    if any(each.scale is not None for each in work.inputs):
-        model = _with_scaling_layer(model, work.inputs)
-    content = to_bytes(model)
+    content = to_bytes(_keras_model(work, "Keras"))
 
     def write(path: Path, facts: str) -> None:
         path.write_bytes(content)
@@ -104,10 +100,44 @@ def write_keras(work: ExportWork) -> FileWriter:
     return write
 
 
+def write_saved_model(work: ExportWork) -> FileWriter:
+    """Write a SavedModel of TensorFlow, a folder, for a model that came from Keras.
+
+    Raises:
+        ConfigError: TensorFlow is not installed.
+        RecipeError: The model did not come from Keras, or cannot be written.
+    """
+    model = _keras_model(work, "a SavedModel")
+    check_tensorflow()
+    if len(model.inputs) != len(work.inputs):
+        raise RecipeError("a SavedModel cannot take the mask of padded sequences; use --to onnx or --to torch")
+    content = to_bytes(model)
+
+    def write(path: Path, facts: str) -> None:
+        if not path.exists():
+            save_keras_content(content, path)
+        facts_path = path / SAVED_MODEL_ENTRY
+        facts_path.parent.mkdir(exist_ok=True)
+        facts_path.write_text(facts)
+
+    return write
+
+
+def _keras_model(work: ExportWork, kind: str) -> Any:
+    """Return the Keras model, with a layer for the scaling of its inputs."""
+    if not isinstance(work.model, (KerasModule, KerasChain)):
+        raise RecipeError(f"only a model that came from Keras can be exported to {kind}; use --to onnx or --to torch")
+    model = to_keras(work.model)
+    if any(each.scale is not None for each in work.inputs):
+        model = _with_scaling_layer(model, work.inputs)
+    return model
+
+
 FORMATS: dict[str, tuple[str, Callable[[ExportWork], FileWriter]]] = {
     "onnx": (".onnx", write_onnx),
     "torch": (".pt2", write_torch_program),
     "keras": (".keras", write_keras),
+    "savedmodel": (".savedmodel", write_saved_model),
 }
 """File ending and writer of each format, by name."""
 

@@ -1,8 +1,4 @@
-"""Jobs by HTCondor: condor_submit, condor_q, condor_rm and condor_status.
-
-No HTCondor could be run where this was written. Its files are compared with what they should be, and its commands are
-replaced by scripts in tests.
-"""
+"""Jobs by HTCondor: condor_submit, condor_q, condor_rm and condor_status."""
 
 from __future__ import annotations
 
@@ -32,12 +28,12 @@ from clew.jobs.task import CommandTask, Task, TrainTask
 _STATES: dict[int, JobState] = {
     1: "waiting",
     2: "running",
-    3: "cancelled",
+    3: "running",
     4: "finished",
     5: "waiting",
     6: "running",
 }
-"""By `JobStatus`: idle, running, removed, completed, held, transferring output."""
+"""By `JobStatus`: idle, running, removed but not ended yet, completed, held, transferring output."""
 _CANCELLED = "cancelled at the scheduler"
 
 

@@ -60,8 +60,9 @@ class PandaLauncher:
     needs_container: ClassVar[bool] = True
 
     def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
-        self.site = site or Site(name=self.name, scheduler=self.name, container="none")
         self.request = request or BatchRequest()
+        profile = site or Site(name=self.name, scheduler=self.name, container="none")
+        self.site = profile.with_image(self.request.container)
         self._asked: dict[str, float] = {}
         """When PanDA was asked last, by the number of the task."""
         self._silent: dict[str, str] = {}
