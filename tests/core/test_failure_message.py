@@ -46,6 +46,9 @@ def test_of_several_ranks_the_first_error_counts(tmp_path: Path) -> None:
     log.write_text(first + log.read_text())
     assert failure_message(log, tmp_path / "code", first=True) == "train.py:1: ValueError: no beam"
     assert failure_message(log, tmp_path / "code").startswith("train.py:3: RuntimeError")
+    both = [line for line in first.splitlines() for _ in range(2)]  # two ranks that wrote at the same time
+    log.write_text("\n".join([*both, "srun: error: n1: task 0: Exited with exit code 1"]))
+    assert failure_message(log, tmp_path / "code", first=True) == "train.py:1: ValueError: no beam"
 
 
 def test_a_log_without_lines_has_a_default(tmp_path: Path) -> None:

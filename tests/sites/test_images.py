@@ -32,7 +32,8 @@ import os, time
 from pathlib import Path
 import clew
 clew.distributed.setup()
-clew.log(inside=float(Path("/opt/clew/requirements.lock").exists() and not Path({host!r}).exists()))
+print("inside", Path("/opt/clew/requirements.lock").exists() and not Path({host!r}).exists())
+clew.log(loss=1.0)
 print("digest", os.environ["CLEW_IMAGE_DIGEST"], flush=True)
 """
 WAITS = "import time; memory = bytearray(600_000_000); print('waits', flush=True); time.sleep(600)"
@@ -42,7 +43,9 @@ WAITS = "import time; memory = bytearray(600_000_000); print('waits', flush=True
 def agent(service: Live, ada: Client, tmp_path: Path) -> Iterator[AgentProcess]:
     """An agent of this machine."""
     command = [sys.executable, "-m", "clew", "agent", "--server", service.url, "--folder", str(tmp_path / "agent")]
-    started = AgentProcess([*command, "--name", "machine"], service.token, tmp_path / "agent").start()
+    started = AgentProcess(
+        [*command, "--name", tmp_path.name[-40:].lstrip("_")], service.token, tmp_path / "agent"
+    ).start()
     yield started
     started.end()
 
@@ -96,8 +99,9 @@ def test_an_agent_runs_a_script_in_an_image(
     job = submit(ada, monkeypatch, str(script), "--kind", "script")
     ended = ada.jobs.wait(job, seconds=600)
     assert ended.state == "done", log(ada, job)
-    assert f"digest {digest(CLEW)}" in log(ada, job)
-    assert ended.run is not None and ada.runs.get(ended.run).metrics["inside"] == 1.0
+    text = log(ada, job)
+    assert "inside True" in text and f"digest {digest(CLEW)}" in text
+    assert ended.run is not None
 
 
 def test_an_agent_trains_in_an_image_and_the_model_comes_back(

@@ -34,9 +34,9 @@ def failure_message(log: Path, code: Path, *, first: bool = False) -> str:
     """
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     traces = [number for number in range(len(lines)) if _is_start(lines, number)]
-    message = _message(lines, traces[0 if first else -1], code) if traces else ""
+    messages = [text for number in (traces if first else traces[-1:]) if (text := _message(lines, number, code))]
     ends_with_it = traces and len(lines) - _error_line(lines, traces[-1]) <= _MAX_LINES_AFTER
-    return message if message and (first or ends_with_it) and not _is_reported(log) else last_message(log)
+    return messages[0] if messages and (first or ends_with_it) and not _is_reported(log) else last_message(log)
 
 
 def _is_start(lines: Sequence[str], number: int) -> bool:
