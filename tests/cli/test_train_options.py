@@ -126,7 +126,7 @@ def test_a_run_that_a_limit_ended_says_what_to_do(flat: Dataset, folder: Path) -
 def test_other_settings_of_a_resumed_run_stay(flat: Dataset, folder: Path) -> None:
     train(flat, "--epochs", "1")
     text = invoke("train", "--resume", "line-001", "--epochs", "2", "--lr", "0.1", code=2)
-    assert "only --epochs, --workers, --device and --time-limit can be added" in text
+    assert "--epochs, --workers, --device and --time-limit can be added" in text and "--lr" in text
 
 
 def test_asynchronous_trainings_and_two_workers_are_trained_longer(flat: Dataset, folder: Path) -> None:

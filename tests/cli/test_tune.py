@@ -93,7 +93,7 @@ def test_from_outside(folder: Path) -> None:
             ("run", "my.yaml", "--set", "tune.space={segments.phi_cut: {uniform: [0.1, 0.3]}}"),
             "the dataset was prepared",
         ),
-        (("run", "--resume", "nothing"), "nothing/config.yaml"),
+        (("run", "--resume", "nothing"), "nothing: no study (config.yaml and study.json are missing)"),
         (("show", "nothing"), "no study"),
         (("best", "nothing"), "no study"),
         (("tell", "nothing", "3"), "one of --value, --pruned and --failed"),

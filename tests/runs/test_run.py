@@ -27,7 +27,7 @@ def test_a_folder_is_claimed_once(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"file/run: cannot be made \(Not a directory\)"):
+    with pytest.raises(RunError, match=r"file/run: cannot be made: Not a directory"):
         fresh(tmp_path / "file" / "run")
 
 

@@ -15,6 +15,7 @@ from clew.data.dataset.batch import to_batch
 from clew.errors import RecipeError
 from tests.training import leaving, losses, recipe, weights
 
+pytestmark = pytest.mark.filterwarnings("ignore::clew.runs.saved_code.CodeWarning")  # another recipe prepared `flat`
 PLAIN: dict[str, Any] = {"epochs": 2, "batch_size": 16, "threads": 1, "optimizer": {"lr": 0.02}}
 
 

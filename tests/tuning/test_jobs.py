@@ -98,7 +98,7 @@ def test_a_trial_that_crashes_or_hangs_resumes_from_its_checkpoint(
     [
         ("nan", "loss is nan", 1),
         ("raise", "boom on purpose", 1),
-        ("full", "too large", 2),
+        ("full", "larger than allowed", 2),
         ("kill", "given up after 2", 2),
     ],
 )

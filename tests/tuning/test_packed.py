@@ -30,7 +30,10 @@ SPACE: dict[str, Any] = {
     "train.seed": {"uniform": [0, 99], "integer": True},
     "part": {"uniform": [0.5, 2.0]},
 }
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::clew.runs.saved_code.CodeWarning"),  # another recipe prepared the dataset
+]
 
 
 def template(

@@ -142,7 +142,8 @@ def test_a_file_is_prepared_and_predicted(tmp_path: Path, monkeypatch: pytest.Mo
     path = write_delphes(tmp_path / "delphes.root", with_references(), events=20)
     assert isinstance(event_files.read_events(str(path)).reader, delphes_root.DelphesRootReader)
     small = ("--set", "model.width=16", "--set", "model.kind=element", "--set", "train.epochs=1")
-    done("prepare", "particleflow", "--input", path, "--output", "dataset", "--workers", "1")
+    halves = ("--set", "prepare.split={train: 0.5, val: 0.5}")
+    done("prepare", "particleflow", "--input", path, "--output", "dataset", "--workers", "1", *halves)
     assert sum(Dataset("dataset").splits.values()) == 20
     done("train", "particleflow", "--dataset", "dataset", "--output", "runs/a", *small)
     unlabelled = write_delphes(tmp_path / "real.root", {n: m for n, m in COLLECTIONS.items() if n != "Particle"})

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -33,6 +34,8 @@ from clew.runs.environment import versions
 from clew.storage import mask_secrets
 
 Rows = NDArray[np.int64]
+_REMOVALS = 50
+"""Attempts to remove the temporary folder, 0.1 s apart."""
 
 
 class DatasetAssembly:
@@ -64,7 +67,11 @@ class DatasetAssembly:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for _attempt in range(_REMOVALS):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                return
+            time.sleep(0.1)  # after an error in one worker, another may still write a file
 
     def write(self, sources: Sequence[InputSource], parts: list[list[PreparedPiece]], queue: TaskQueue) -> None:
         """Assign the events to splits and shards, and write the shards."""
