@@ -213,7 +213,7 @@ def test_a_job_that_depends_on_a_failed_one_never_starts(site: Cluster, flat: Da
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
     assert outcome.code == 1 and "never started: a job that it depends on did not succeed" in outcome.err
     failed = clew("follow", "runs/jobs/bad")
-    assert failed.code == 1 and "job" in failed.err and "failed" in failed.err
+    assert failed.code == 2 and "job" in failed.err and "failed" in failed.err
 
 
 @long
