@@ -16,8 +16,8 @@ class ShowerGeneratorConfig(Section):
     """Single particles that hit the centre of the front of the calorimeter."""
 
     kind: Literal["parametric", "geant4"] = "parametric"
-    """`parametric`: parametrised showers (Grindhammer and Peters), hundreds per second. `geant4`: simulated by Geant4
-    (`pip install 'clew[geant4]'`), 120 per second at 1 GeV and 12 at 10 GeV."""
+    """`parametric`: parametrised showers (Grindhammer and Peters), fast. `geant4`: simulated by Geant4
+    (`pip install 'clew[geant4]'`), slower by a factor that grows with the energy."""
     particle: Literal["electron", "photon", "pion"] = "electron"
     """The particle. The model of pions is a simple one, and not for `geant4`."""
     pairs: Literal[1, 2] = 1
