@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +117,8 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
     opened: list[httpx.Client] = []
 
     def make_user(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
-        name = f"{name}-{request.node.name[:40].replace('[', '-').replace(']', '')}"
+        test = re.sub(r"[^\w.-]", "-", request.node.name[:30])
+        name = f"{name}-{test}-{zlib.crc32(request.node.nodeid.encode()):08x}"  # long names of tests begin alike
         response = client.post("/api/v1/users", json={"name": name})
         assert response.status_code in (201, 409), response.text
         if group:
