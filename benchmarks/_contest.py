@@ -26,7 +26,7 @@ Turn = Callable[[], None]
 Times = dict[str, list[float]]
 
 
-class Over(Exception):  # noqa: N818
+class Over(BaseException):
     """Raised in a contestant to end it after its last block."""
 
 

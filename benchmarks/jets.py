@@ -149,7 +149,7 @@ def reading(kind: str, folder: Path, count: int, rounds: int) -> tuple[float, fl
     return quartile(times["clew"]) / base, control, count / quartile(times["clew"])
 
 
-class Over(Exception):  # noqa: N818
+class Over(BaseException):
     """Raised in a contestant to end it after its last block."""
 
 

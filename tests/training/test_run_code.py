@@ -96,8 +96,8 @@ def test_an_edited_recipe_does_not_change_an_old_run(work: Path) -> None:
     output = _clew(work, "evaluate runs/first")
     assert _accuracy(work) == before
     assert "tagger_of_jets.py: Tagger.forward" in output and "--current-code" in output
-    output = _clew(work, "evaluate runs/first --name edited --current-code")
-    assert _accuracy(work, "edited") < 0.5
+    output = _clew(work, "evaluate runs/first --current-code")
+    assert _accuracy(work, "test-current-code") < 0.5 and _accuracy(work) == before
     assert "today's code differs" in output and "tagger_of_jets.py: Tagger.forward" in output
 
 

@@ -88,7 +88,8 @@ def evaluate(
         split: The split to evaluate. Default: `test`, or `val` if there is no `test`.
         input: Files or globs of raw events to evaluate instead of a dataset. They pass through the recipe and the
             fitted transforms of the run.
-        name: Name of the evaluation in the report. Default: the name of the split.
+        name: Name of the evaluation in the report. Default: the name of the split; with `current_code`, that name with
+            `-current-code`, so that the figures of the saved code stay.
         weights: Which weights to use: "best" or "last".
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
@@ -123,11 +124,12 @@ def evaluate(
         samples.warn()
     size = inference_batch_size(batch_size, config, loaded)
     task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(), config.device)
-    return _evaluate(task, _evaluation_name(name, samples), workers, progress)
+    return _evaluate(task, _evaluation_name(name, samples, current_code), workers, progress)
 
 
-def _evaluation_name(name: str | None, samples: SampleSource) -> str:
-    chosen = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
+def _evaluation_name(name: str | None, samples: SampleSource, current_code: bool) -> str:
+    source = samples.split if isinstance(samples, DatasetSplit) else "events"
+    chosen = name or (f"{source}-current-code" if current_code else source)
     if chosen.startswith(".") or "/" in chosen:
         raise ConfigError(f"an evaluation cannot be named '{chosen}': its plots get a folder of that name")
     return chosen
