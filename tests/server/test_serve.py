@@ -175,7 +175,7 @@ def test_every_point_is_there_once_though_the_server_is_killed(
 
 @pytest.mark.parametrize(
     ("jobs", "words"),
-    [(0, "no job runs or waits"), (2, "2 waiting: they start when the server and an agent run again")],
+    [(0, "no job runs or waits"), (2, "Waiting jobs: 2. Each starts when the server and an agent run again")],
 )
 def test_stopping_says_what_becomes_of_the_jobs(jobs: int, words: str, tmp_path: Path) -> None:
     live = Live(tmp_path / "service").start()

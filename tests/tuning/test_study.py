@@ -181,7 +181,7 @@ def test_a_function_that_fails_fails_its_trial(tmp_path: Path) -> None:
 
 def test_one_failure_after_the_other_ends_the_study(tmp_path: Path) -> None:
     new_study = study(tmp_path / "study", failures=3)
-    with pytest.raises(RunError, match="3 trials failed in a row; the last one: KeyError"):
+    with pytest.raises(RunError, match="trials failed in a row: 3; the last one: KeyError"):
         tune(new_study.config, new_study, function=lambda values: values["y"])
     assert new_study.count()["failed"] == 3
 

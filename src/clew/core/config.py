@@ -245,6 +245,15 @@ def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
         data = data[part]
 
 
+_MESSAGES = {
+    "missing": "is required",
+    "tuple_type": "must be a list, such as [1, 2]",
+    "list_type": "must be a list, such as [1, 2]",
+    "dict_type": "must be a mapping, such as {key: value}",
+}
+"""Messages in words of YAML, by the type of the error."""
+
+
 def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -> str:
     key = _user_key(document.data, detail["loc"])
     name = ".".join(map(str, key)) or "the settings"
@@ -253,8 +262,7 @@ def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -
         place = next((document.places[path] for path in document.places if _starts_with(path, key)), "")
         return f"{place or document.place(key)}: unknown key '{name}'{_suggestion(model, key, siblings)}"
     message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "missing":
-        message = "is required"
+    message = _MESSAGES.get(detail["type"], message)
     value = detail["input"]
     shown = f" (given: {value!r})" if isinstance(value, (str, int, float, bool)) or value is None else ""
     return f"{_place_of_problem(document, key, message)}: {name}: {message[:1].lower()}{message[1:]}{shown}"

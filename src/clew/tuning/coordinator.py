@@ -196,7 +196,7 @@ class StudyCoordinator:
             raise ConfigError(end.reason)
         if self._failures >= self.study.config.failures:
             self.halt()
-            raise RunError(f"{self._failures} trials failed in a row; the last one: {end.reason}")
+            raise RunError(f"trials failed in a row: {self._failures}; the last one: {end.reason}")
 
     def halt(self) -> None:
         """Stop all trials so that they can be resumed."""

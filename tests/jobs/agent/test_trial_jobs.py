@@ -230,7 +230,7 @@ def test_a_cancelled_study_is_continued(client_for: ClientFor, start_agent: Star
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("raise SystemExit('no such thing')", "2 trials failed in a row; the last one: no such thing"),
+        ("raise SystemExit('no such thing')", "trials failed in a row: 2; the last one: no such thing"),
         ("print('clew: no dataset'); sys.exit(2)", "no dataset"),
     ],
     ids=["in-a-row", "settings"],

@@ -84,7 +84,7 @@ def inspect(
     console.print(table(("split", "events", "shards"), rows, right=(1, 2)))
     sparklines = {histogram.name: dataset_facts.sparkline(histogram) for histogram in dataset_facts.histograms(dataset)}
     lines = [(*row, sparklines.pop(row[0], "")) for row in dataset_facts.column_rows(dataset)]
-    console.print(table((*dataset_facts.COLUMN_HEADER, "distribution"), lines, right=(3, 4, 5, 6)))
+    console.print(table((*dataset_facts.COLUMN_HEADER, "histogram"), lines, right=(3, 4, 5, 6)))
     for name, line in sparklines.items():
         console.print(f"{name}  {line}")
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
@@ -127,7 +127,7 @@ def _inspect_file(path: str, html: Path | None, reader: str | None) -> None:
     console.print(f"{bold(path)}  {content.title()}")
     sparklines = {histogram.name: dataset_facts.sparkline(histogram) for histogram in content.histograms()}
     rows = [(*row, sparklines.get(row[0], "")) for row in content.rows()]
-    console.print(table((*FILE_HEADER, "distribution"), rows, right=(4, 5, 6)))
+    console.print(table((*FILE_HEADER, "histogram"), rows, right=(4, 5, 6)))
 
 
 @app.command()

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")],
-    to: Annotated[str, typer.Option(help="onnx, torch (an exported program, .pt2), keras or savedmodel (TensorFlow).")],
+    to: Annotated[
+        str, typer.Option(help="onnx, torch (an exported program, .pt2), keras or savedmodel (TensorFlow).")
+    ] = "onnx",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write (default: the run's name).")
     ] = None,

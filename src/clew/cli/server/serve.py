@@ -74,9 +74,9 @@ def _stopped(jobs: dict[str, int]) -> None:
     running, waiting = jobs.get("running", 0), jobs.get("waiting", 0)
     lines = ["The server has stopped; no job runs or waits." if not running + waiting else "The server has stopped."]
     if running:
-        lines.append(f"{running} running: they continue, and report when the server and its agent are started again.")
+        lines.append(f"Running jobs: {running}. Each continues, and reports when the server and its agent run again.")
     if waiting:
-        lines.append(f"{waiting} waiting: they start when the server and an agent run again.")
+        lines.append(f"Waiting jobs: {waiting}. Each starts when the server and an agent run again.")
     for line in lines:
         console.print(line)
 

@@ -74,10 +74,10 @@ def histogram_figure(histogram: Histogram) -> Figure:
 def sparkline(histogram: Histogram) -> str:
     """Return a histogram as one line of text for a terminal."""
     counts = histogram.counts
-    groups = np.array_split(counts, min(len(counts), 32))
+    groups = np.array_split(counts, min(len(counts), 10))
     tops = np.array([group.max(initial=0) for group in groups], dtype=float)
     levels = np.ceil(8 * tops / max(tops.max(initial=0), 1)).astype(int)
-    return "".join(" ▁▂▃▄▅▆▇█"[level] for level in levels)
+    return "".join("·▁▂▃▄▅▆▇█"[level] for level in levels)
 
 
 def facts_html(dataset: Dataset) -> str:

@@ -58,7 +58,7 @@ class Export(NamedTuple):
 def export(
     run: Run | str | Path,
     *,
-    to: str,
+    to: str = "onnx",
     output: str | Path | None = None,
     weights: str = "best",
     tolerance: float = TOLERANCE,

@@ -158,7 +158,7 @@ class StudyProgress:
         rows = transaction.execute(last.order_by(trials.c.ended.desc()).limit(self._config.failures)).all()
         if len(rows) < self._config.failures or any(row.state != "failed" for row in rows):
             return ""
-        return f"{len(rows)} trials failed in a row; the last one: {rows[0].facts.get('reason', '')}"
+        return f"trials failed in a row: {len(rows)}; the last one: {rows[0].facts.get('reason', '')}"
 
     def _fail(self, transaction: Transaction, reason: str) -> None:
         cancel_trials(transaction, self._study.id, "its study failed", now=time.time())
