@@ -15,9 +15,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from clew.errors import ClewError, RecipeError, UserError
-from clew.recipe import Recipe
+
+if TYPE_CHECKING:
+    from clew.recipe import Recipe
 
 EXPECTED = {
     "read": "read(path) must yield clew.Table objects",
@@ -161,6 +164,8 @@ def _is_user_code(file: str, packages: set[str]) -> bool:
 def _package_of_recipe(frame: FrameType) -> str:
     """Return the folder of the package, or the file, of the recipe whose method a frame runs: it may be installed."""
     recipe = frame.f_locals.get("self")
+    from clew.recipe import Recipe  # the command line uses this module and starts without pydantic
+
     if not isinstance(recipe, Recipe):
         return ""
     name = type(recipe).__module__.partition(".")[0]
@@ -173,6 +178,8 @@ def _package_of_recipe(frame: FrameType) -> str:
 
 def _recipe_method(frames: Sequence[FrameType]) -> str:
     """Return the method of the recipe that clew called last, or ''."""
+    from clew.recipe import Recipe
+
     names = [frame.f_code.co_name for frame in frames if isinstance(frame.f_locals.get("self"), Recipe)]
     return next((name for name in reversed(names) if name in EXPECTED), "")
 

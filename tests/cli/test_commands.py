@@ -16,6 +16,7 @@ import yaml
 from pyarrow import parquet
 
 from clew import Dataset, Run, __version__
+from clew.cli.commands import Commands
 from tests.cli import SCRIPT, clew, commands, done, script
 
 HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
@@ -275,6 +276,23 @@ def test_help_loads_nothing_heavy() -> None:
         print(*sorted(set(json.loads(sys.argv[2])) & sys.modules.keys()))
     """
     assert lines(code, json.dumps([[], *commands()]), json.dumps(HEAVY)) == [""]
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    code = """
+        import sys
+        from typer.testing import CliRunner
+        from clew.cli.main import app
+        assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+        print(*sorted({"pydantic", "numpy", "yaml", "clew.core.config"} & sys.modules.keys()))
+    """
+    assert lines(code) == [""]
+
+
+@pytest.mark.parametrize("name", Commands.lazy)
+def test_a_line_of_the_list_is_the_beginning_of_the_help(name: str) -> None:
+    command = Commands.lazy[name].load(name)
+    assert " ".join((command.help or "").partition("\n\n")[0].split()) == Commands.lazy[name].summary
 
 
 @pytest.mark.parametrize("words", [["config", "show", "tracking"], ["config", "schema", "tracking"], ["runs", "list"]])

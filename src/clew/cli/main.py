@@ -14,23 +14,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli.bench import bench
-from clew.cli.data import cache, data, prepare
-from clew.cli.inference import evaluate, export, model, predict
-from clew.cli.jobs import agent, doctor, jobs, site, submit, work_verbs
-from clew.cli.runs import compare, runs, trace
-from clew.cli.server import login, serve, token
-from clew.cli.start import config, demo, init
-from clew.cli.training import train, worker
-from clew.cli.tuning import tune
+from clew.cli.commands import Commands
 from clew.core.disk_errors import disk_error_text, exit_safely, final_path, quiet_disk_errors
 from clew.errors import ClewError, JobError
 from clew.recipe_errors import recipe_errors
-from clew.storage.locations import mask_secrets
 from clew.version import __version__
 
 app = typer.Typer(
     name="clew",
+    cls=Commands,
     help="High-energy-physics machine learning from raw events to trained, tuned and benchmarked models.",
     epilog="Start with: clew demo",
     no_args_is_help=True,
@@ -38,37 +30,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.command()(demo.demo)
-app.command()(init.init)
-app.command()(prepare.prepare)
-app.command()(train.train)
-app.command()(worker.worker)
-app.command()(agent.agent)
-app.command()(submit.submit)
-app.command()(jobs.jobs)
-app.command()(work_verbs.follow)
-app.command()(work_verbs.logs)
-app.command()(work_verbs.stop)
-app.command()(jobs.retry)
-app.command()(jobs.requeue)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(export.export)
-app.command()(trace.trace)
-app.command()(compare.compare)
-app.command()(serve.serve)
-app.command()(login.login)
-app.command()(login.logout)
-app.add_typer(tune.app, name="tune")
-app.add_typer(runs.app, name="runs")
-app.add_typer(token.app, name="token")
-app.add_typer(bench.app, name="bench")
-app.add_typer(site.app, name="site")
-app.command()(doctor.doctor)
-app.add_typer(data.app, name="data")
-app.add_typer(model.app, name="model")
-app.add_typer(cache.app, name="cache")
-app.add_typer(config.app, name="config")
 
 
 def _version(requested: bool) -> None:
@@ -90,18 +51,7 @@ def _root(
 @functools.cache
 def command() -> Any:
     """All commands as one click command. It is built once, before jobs are forked from the process."""
-    every = typer.main.get_command(app)
-    _hide_types_of_flags(every)
-    return every
-
-
-def _hide_types_of_flags(group: Any) -> None:
-    """Remove `<bool>` from the help of options that take no value."""
-    for option in (*group.params, group.get_help_option(typer.Context(group))):
-        if getattr(option, "is_flag", False):
-            option.metavar = ""
-    for each in getattr(group, "commands", {}).values():
-        _hide_types_of_flags(each)
+    return typer.main.get_command(app)
 
 
 def run() -> None:
@@ -110,6 +60,12 @@ def run() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     report_errors(lambda: command()(arguments, standalone_mode=True), debug="--debug" in sys.argv)
+
+
+def _masked(text: str) -> str:
+    from clew.storage.locations import mask_secrets
+
+    return mask_secrets(text)
 
 
 def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
@@ -124,7 +80,7 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
             raise
         if debug:
             errors.print(escape(str(vars(error)["trace"])))
-        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(str(error)))}")
+        errors.print(f"[bold red]clew:[/] {escape(_masked(str(error)))}")
         if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         exit_safely(error, error.exit_code)
@@ -148,6 +104,6 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(message))}")
+        errors.print(f"[bold red]clew:[/] {escape(_masked(message))}")
         errors.print("[dim]This is an error in clew. Run it again with --debug to see where it happened.[/]")
         sys.exit(1)

@@ -18,6 +18,8 @@ _REASONS = {
     errno.EACCES: "no permission to write there; choose another folder",
 }
 _NUMBER = re.compile(r"(?:errno = |os error |\[Errno )(\d+)")
+_TORCH = "inline_container.cc"
+"""torch replaces the error of the system by one of its file format."""
 _FILE = re.compile(r"filename = '([^']+)'")
 _TEMPORARY = (re.compile(r"^\.(.+)\.\d+-[0-9a-f]{8}\.tmp$"), re.compile(r"^\.(.+)-[^-]+\.partial$"))
 
@@ -36,6 +38,8 @@ def disk_reason(error: BaseException) -> str:
     match = _NUMBER.search(str(error))
     if number not in _REASONS and match:
         number = int(match[1])
+    if _TORCH in str(error):
+        return "torch could not write all of it; the disk may be full"
     return _REASONS.get(number or 0, "")
 
 

@@ -42,7 +42,8 @@ class SystemMonitor:
         self._thread.join()
 
     def _watch(self) -> None:
-        with self._run.writer(f"usage-{self._rank}") as writer:
+        # on a full disk the training itself reports the error, with its own file
+        with contextlib.suppress(OSError), self._run.writer(f"usage-{self._rank}") as writer:
             while not self._stopped.wait(self._period):
                 writer.write("usage", **self._sample())
             writer.write("usage", **self._sample())

@@ -29,7 +29,9 @@ def doctor(
     folder: Annotated[Path, typer.Option(help="The folder for runs.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Check everything that a run needs, and say what to do where something is wrong. Exits with 1 if a run would fail.
+    """Check everything that a run needs, and say what to do where something is wrong.
+
+    Exits with 1 if a run would fail.
 
     \b
     Examples:

@@ -25,7 +25,7 @@ def demo(
     epochs: Annotated[int | None, typer.Option(help="Passes over the data (default: the recipe's).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the events.")] = 1,
 ) -> None:
-    """Find tracks in synthetic events: generate, prepare, train, evaluate, report. About two minutes on two cores.
+    """Find tracks in synthetic events: generate, prepare, train, evaluate, report. About two minutes.
 
     \b
     Example:

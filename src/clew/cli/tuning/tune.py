@@ -42,7 +42,7 @@ def _with_pack_sizes(args: list[str]) -> list[str]:
 
 
 app = typer.Typer(
-    help="Search for good settings: run, show, best; for other programs ask, report, tell; for PanDA steer, evaluate",
+    help="Search for good settings: run, show, best; for programs ask, report, tell; for PanDA steer, evaluate",
     no_args_is_help=True,
     cls=_TuneGroup,
     context_settings={"ignore_unknown_options": True},
