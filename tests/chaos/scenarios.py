@@ -1,0 +1,171 @@
+"""What runs in a storm: a command that is started again until it succeeds, and its result."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clew import Run
+from tests.chaos import faults, service
+
+RECIPE = Path(__file__).parent / "recipe.py"
+CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
+ONE_THREAD = ("--set", "train.threads=1")
+LEFTOVERS = ("*.partial", "*.tmp", "*.clew-part", "*.new")
+"""Names of temporary files, which must not stay."""
+
+
+class Scenario:
+    """A command in a folder of its own, on a file system of its own."""
+
+    name = ""
+    megabytes = 64
+    """Size of the file system."""
+
+    def __init__(self, folder: Path, inputs: Path) -> None:
+        """Take the folder, and the folder with events and a dataset (`make_inputs`)."""
+        self.folder, self.inputs = folder, inputs
+
+    def faults(self) -> list[faults.Fault]:
+        """The faults that it must survive."""
+        return [
+            faults.Kill(),
+            faults.Stop(),
+            faults.FullDisk(),
+            faults.ReadOnly(),
+            faults.SlowDisk(),
+            faults.ClockJump(),
+            faults.MemoryLimit(),
+        ]
+
+    def command(self) -> list[str]:
+        """The command that starts the work, or continues it."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        """What must be the same after every storm."""
+        raise NotImplementedError
+
+    def after_damage(self, output: str) -> None:
+        """React to a damaged file as the command's message says."""
+
+
+class Prepare(Scenario):
+    """Events to a dataset, by two processes. The bytes of the dataset must be the same."""
+
+    name = "prepare"
+
+    def faults(self) -> list[faults.Fault]:
+        return [*super().faults(), faults.FlippedByte("cache/**/*")]
+
+    def command(self) -> list[str]:
+        words = ["prepare", str(RECIPE), "--input", str(self.inputs / "events"), "--output", str(self.folder / "data")]
+        return [*CLEW, *words, "--workers", "2", "--set", f"prepare.cache={self.folder / 'cache'}"]
+
+    def result(self) -> Any:
+        return {path.name: _digest(path) for path in sorted((self.folder / "data").glob("*.h5"))}
+
+
+class Train(Scenario):
+    """A deterministic training. The weights must be the same."""
+
+    name = "train"
+
+    def command(self) -> list[str]:
+        run = self.folder / "run"
+        if (run / "config.yaml").exists() and list(run.glob("checkpoints/*")):
+            return [*CLEW, "train", "--resume", str(run)]
+        shutil.rmtree(run, ignore_errors=True)
+        words = ["train", str(RECIPE), "--dataset", str(self.inputs / "data"), "--output", str(run), "--epochs", "3"]
+        return [*CLEW, *words, *ONE_THREAD, "--set", "train.checkpoint_minutes=0.005"]
+
+    def faults(self) -> list[faults.Fault]:
+        return [*super().faults(), faults.FlippedByte("run/checkpoints/**/*")]
+
+    def result(self) -> Any:
+        run = Run.open(self.folder / "run")
+        return run.state, _digest(run.path / "checkpoints" / "last.safetensors")
+
+
+class Asynchronous(Scenario):
+    """Downpour with two workers. Every batch must be done once, and every epoch be validated."""
+
+    name = "downpour"
+
+    def command(self) -> list[str]:
+        run = self.folder / "run"
+        if (run / "config.yaml").exists() and list(run.glob("checkpoints/*")):
+            return [*CLEW, "train", "--resume", str(run)]
+        shutil.rmtree(run, ignore_errors=True)
+        words = ["train", str(RECIPE), "--dataset", str(self.inputs / "data"), "--output", str(run), "--epochs", "3"]
+        words += ["--strategy", "downpour", "--workers", "2", "--set", "train.checkpoint_minutes=0.01"]
+        return [*CLEW, *words, *ONE_THREAD, "--set", "train.asynchronous.lease_seconds=10"]
+
+    def result(self) -> Any:
+        run = Run.open(self.folder / "run")
+        last = run.last("step") or {}
+        epochs = sorted({record["epoch"] for record in run.records(kind="validation")})
+        return run.state, last.get("samples"), epochs
+
+
+class Study(Scenario):
+    """A study of six trials. It must have exactly these, each complete."""
+
+    name = "study"
+
+    def command(self) -> list[str]:
+        study = self.folder / "study"
+        if (study / "study.json").exists():
+            return [*CLEW, "tune", "run", "--resume", str(study)]
+        shutil.rmtree(study, ignore_errors=True)
+        settings = {
+            "recipe": str(RECIPE),
+            "train": {"dataset": str(self.inputs / "data"), "epochs": 1, "threads": 1},
+            "tune": {"trials": 6, "parallel": 2, "space": {"train.optimizer.lr": {"log": [1e-4, 1e-1]}}},
+        }
+        (self.inputs / "study.yaml").write_text(yaml.safe_dump(settings))
+        return [*CLEW, "tune", "run", str(self.inputs / "study.yaml"), "--output", str(study)]
+
+    def result(self) -> Any:
+        from clew.tuning.study import Study as Opened
+
+        return sorted((trial.number, trial.state) for trial in Opened.open(self.folder / "study").trials())
+
+
+class Service(Scenario):
+    """A server with an agent. Every job must be done once, and every point be there once."""
+
+    name = "service"
+
+    def command(self) -> list[str]:
+        if not (self.folder / "run").exists():
+            shutil.copytree(self.inputs / "trained", self.folder / "copied")
+            (self.folder / "copied").rename(self.folder / "run")
+        return [sys.executable, "-m", "tests.chaos.service", str(self.folder)]
+
+    def faults(self) -> list[faults.Fault]:
+        return [faults.Kill(), faults.Stop(), faults.SlowDisk(), faults.ClockJump()]
+
+    def result(self) -> Any:
+        return service.result(self.folder)
+
+
+def make_inputs(folder: Path) -> None:
+    """Generate events, a dataset of them, and a trained run."""
+    events = ["data", "generate", str(RECIPE), "--events", "8000", "--output", str(folder / "events")]
+    prepare = ["prepare", str(RECIPE), "--input", str(folder / "events"), "--output", str(folder / "data")]
+    train = ["train", str(RECIPE), "--dataset", str(folder / "data"), "--output", str(folder / "trained")]
+    train += ["--epochs", "1", "--set", "slow_step=0", *ONE_THREAD]
+    for words in (events, [*prepare, "--workers", "1", "--set", f"prepare.cache={folder / 'cache'}"], train):
+        subprocess.run([*CLEW, *words], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

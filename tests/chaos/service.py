@@ -1,0 +1,162 @@
+"""The server and an agent, kept running as systemd would, and a user who submits jobs and sends points.
+
+Run as `python -m tests.chaos.service FOLDER`; started again it continues. It ends when everything has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from clew import Client, Run
+from clew.client.job import Submission
+from clew.errors import ClewError
+
+JOBS, POINTS, STREAM = 8, 500, "rank-1"
+_FINISHED = ("done", "failed", "cancelled", "lost")
+_JOB = """
+import os, time
+time.sleep(0.3)
+os.close(os.open({path!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+"""
+"""A job that fails if it was done before."""
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Service:
+    """The two processes. Each is started again when it has died."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder of everything."""
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.access = folder / "access.json"
+
+    def keep_running(self) -> None:
+        """Start what does not run."""
+        for name, start in (("server", self._start_server), ("agent", self._start_agent)):
+            process = self.processes.get(name)
+            if process is None or process.poll() is not None:
+                self.processes[name] = start()
+
+    def client(self) -> Client:
+        """A client of the administrator."""
+        url, token = json.loads(self.access.read_text())
+        return Client(url, token)
+
+    def stop(self) -> None:
+        """End both, the agent first."""
+        for name in ("agent", "server"):
+            self.processes[name].terminate()
+            self.processes[name].wait(60)
+
+    def _start_server(self) -> subprocess.Popen[str]:
+        url, token = json.loads(self.access.read_text()) if self.access.exists() else ("", "")
+        command = ["serve", "--folder", str(self.folder / "service"), "--no-agent", "--port"]
+        process = self._start([*_CLEW, *command, url.rpartition(":")[2] or "0"], stdout=subprocess.PIPE)
+        message = ""
+        assert process.stdout is not None
+        while "clew serves" not in message and (line := process.stdout.readline()):
+            message += line
+        addresses, tokens = re.findall(r"http://\S+", message), re.findall(r"clew_\S+", message)
+        if addresses and (token or tokens):
+            new = self.access.with_suffix(".json.written")
+            new.write_text(json.dumps([addresses[-1], tokens[0] if tokens else token]))
+            new.replace(self.access)
+        return process
+
+    def _start_agent(self) -> subprocess.Popen[str]:
+        url, token = json.loads(self.access.read_text())
+        command = [sys.executable, "-m", "tests.jobs.agent.quick", url, str(self.folder / "agent"), "a", "2"]
+        return self._start(command, environment={"CLEW_TOKEN": token})
+
+    def _start(
+        self, command: list[str], *, stdout: int | None = None, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, stdout=stdout, env={**os.environ, **(environment or {})}, preexec_fn=_end_with_parent, text=True
+        )
+
+
+_CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
+
+
+def work(service: Service) -> bool:
+    """Do what is left to do; return whether everything has arrived."""
+    folder = service.folder
+    with service.client() as client:
+        known = {job.name: job for job in client.jobs.list()}
+        for number in range(JOBS):
+            name = f"job-{number}"
+            if name not in known:
+                spec = {"recipe": "none", "code": _JOB.format(path=str(folder / "done" / name))}
+                client.jobs.submit(Submission(name=name, spec=spec, requeue=9))
+        pushed = client.runs.push(folder / "run")
+        streams = client.connection.call("GET", f"/runs/{pushed.id}/records/streams")["next"]
+        names = {f"job-{number}" for number in range(JOBS)}
+        ended = {name for name, job in known.items() if job.state in _FINISHED}
+        return streams.get(STREAM) == POINTS and names <= ended
+
+
+def add_points(run: Run) -> None:
+    """Add some points to a run, as a training does."""
+    last = run.last("note", STREAM) if (run.records_folder / f"{STREAM}.jsonl").exists() else None
+    first = 0 if last is None else int(last["message"]) + 1
+    with run.writer(STREAM) as writer:
+        for step in range(first, min(first + 25, POINTS)):
+            writer.write("note", message=str(step))
+
+
+def result(folder: Path) -> Any:
+    """The state of every job, the jobs that were done, and the number of points."""
+    service = Service(folder)
+    service.keep_running()
+    try:
+        with service.client() as client:
+            jobs = sorted((job.name, job.state) for job in client.jobs.list())
+            runs = [_steps(client, run.id) for run in client.runs.list()]
+    finally:
+        service.stop()
+    return jobs, sorted(path.name for path in (folder / "done").iterdir()), runs
+
+
+def _steps(client: Client, run: int) -> list[int]:
+    """The points of a run on the server."""
+    steps: list[int] = []
+    after: int | None = -1
+    while after is not None:
+        page = client.connection.call("GET", f"/runs/{run}/records", params={"stream": STREAM, "after": after})
+        steps += [int(record["message"]) for record in page["items"]]
+        after = page["next"]
+    return steps
+
+
+def main() -> None:
+    """Run until everything has arrived."""
+    folder = Path(sys.argv[1])
+    (folder / "done").mkdir(exist_ok=True)
+    service = Service(folder)
+    arrived = False
+    while not arrived:
+        service.keep_running()
+        add_points(Run(folder / "run"))
+        with contextlib.suppress(ClewError):
+            arrived = work(service)
+        time.sleep(0.2)
+    service.stop()
+
+
+if __name__ == "__main__":
+    main()
