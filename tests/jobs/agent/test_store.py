@@ -106,7 +106,7 @@ def test_a_benchmark_stores_its_files(
     job = ada.submit(words, kind="bench", name="sizes", store=str(store))
     job.wait(seconds=200)
     assert job.stored == str(store / f"sizes-{job.id}")
-    assert json.loads((Path(job.stored) / "scale.json").read_text())["rows"][0]["workers"] == 1
+    assert json.loads((Path(job.stored) / "scale.json").read_text())["trainings"][0]["workers"] == 1
 
 
 def test_a_store_that_cannot_be_written_is_reported_and_the_job_is_done(
