@@ -212,7 +212,7 @@ def log(**values: float | torch.Tensor) -> None:
     session = _session_or_setup()
     now = time.perf_counter()
     seconds, session.logged_at = now - session.logged_at, now
-    numbers = {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
+    numbers = {name: float(v.detach() if isinstance(v, torch.Tensor) else v) for name, v in values.items()}
     metrics = {name.removeprefix("val_"): value for name, value in numbers.items() if name.startswith("val_")}
     losses = {name: value for name, value in numbers.items() if not name.startswith("val_")}
     facts = {"epoch": session.epochs, "step": session.steps}
