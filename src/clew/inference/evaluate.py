@@ -28,6 +28,7 @@ from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
+from clew.runs.run_trust import trust_run
 from clew.storage import models
 from clew.training import validation
 from clew.training.config import TrainConfig
@@ -76,6 +77,7 @@ def evaluate(
     batch_size: int | None = None,
     workers: int = 1,
     current_code: bool = False,
+    trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate a run's model, and write metrics and plots into the run's folder.
@@ -94,6 +96,7 @@ def evaluate(
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
         current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        trust: Whether to execute code of a run that came from elsewhere, now and later.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -112,6 +115,8 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
+    if trust:
+        trust_run(run)
     loaded, config = recipe_of_run(run, recipe, current_code=current_code)
     if config.replicas is not None:
         member = run.replicas_folder / "replica-000"

@@ -16,6 +16,7 @@ from clew.models.columns import Columns
 from clew.recipe import Recipe, find, resolve
 from clew.runs import Run
 from clew.runs.folder import find_run_path
+from clew.runs.run_trust import check_run_trust
 from clew.runs.saved_code import SavedCode
 from clew.training.config import TrainConfig
 from clew.training.run_code import saved_recipe, warn_about_code, with_saved_places
@@ -32,12 +33,14 @@ def recipe_of_run(run: Run, recipe: Any = None, *, current_code: bool = False) -
 
     Raises:
         RecipeError: The recipe cannot be loaded again.
+        RunError: The run came from elsewhere, and its code was not trusted.
 
     Warns:
         CodeWarning: Today's code differs from that of the run.
     """
     if recipe is None and run.recipe is not None and not current_code:
         return run.recipe, _train_config(run.config())
+    check_run_trust(run, recipe=recipe is None)
     if recipe is None and not run.config().data.get("recipe"):
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be loaded again; pass it as recipe=")
     code = SavedCode.of_run(run)
@@ -65,6 +68,7 @@ def warn_if_code_changed(name: str | Path) -> None:
     run = Run(find_run_path(name))
     code = SavedCode.of_run(run) if run.config_file.is_file() else None
     if code is not None:
+        check_run_trust(run)
         with contextlib.suppress(ClewError):  # code that cannot be loaded is reported where it is used
             warn_about_code(run, code, _build(run.config())[0], current=True)
 
