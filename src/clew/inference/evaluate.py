@@ -28,7 +28,6 @@ from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
-from clew.runs.run_trust import trust_run
 from clew.storage import models
 from clew.training import validation
 from clew.training.config import TrainConfig
@@ -115,20 +114,22 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    if trust:
-        trust_run(run)
-    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     if config.replicas is not None:
-        member = run.replicas_folder / "replica-000"
-        raise ConfigError(
-            f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
-        )
+        raise _ensemble_error(run, config.replicas)
     samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     if isinstance(samples, RawEvents) and not current_rank().rank:
         samples.warn()
     size = inference_batch_size(batch_size, config, loaded)
     task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(), config.device)
     return _evaluate(task, _evaluation_name(name, samples), workers, progress)
+
+
+def _ensemble_error(run: Run, replicas: int) -> ConfigError:
+    member = run.replicas_folder / "replica-000"
+    return ConfigError(
+        f"{run.path} is an ensemble of {replicas}; evaluate a member: {member}, or predict with all of them"
+    )
 
 
 def _evaluation_name(name: str | None, samples: SampleSource) -> str:

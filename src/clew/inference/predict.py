@@ -29,7 +29,6 @@ from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
-from clew.runs.run_trust import trust_run
 from clew.training.config import TrainConfig
 from clew.training.run_recipe import recipe_of_run
 
@@ -90,9 +89,8 @@ def predict(
     request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code, trust).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
-    if columns is None and in_memory.is_plain_array(request.events):
-        columns = ()
-    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if columns is None else tuple(columns), raw)
+    names = () if columns is None and in_memory.is_plain_array(request.events) else columns
+    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if names is None else tuple(names), raw)
     table = _write_rows(make, rows, path, workers, progress)
     return path or (table if request.events is None else in_memory.like(request.events, table))
 
@@ -160,9 +158,7 @@ class _Request:
 
 def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    if request.trust:
-        trust_run(run)
-    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code)
+    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code, trust=request.trust)
     is_raw = bool(request.input) or request.events is not None
     events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
     if events is not None and request.input and not current_rank().rank:

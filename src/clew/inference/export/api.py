@@ -24,7 +24,6 @@ from clew.inference.exported_model import MODEL_CLASSES, ExportedModel, facts_to
 from clew.inference.flat_forward import ExportFacts, FlatForward, ModelInput, find_inputs
 from clew.recipe import Recipe
 from clew.runs import Run
-from clew.runs.run_trust import trust_run
 from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of_run
 from clew.version import __version__
@@ -105,9 +104,7 @@ def export(
     run = run if isinstance(run, Run) else Run.open(run)
     ending, make_writer = _format(to)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
-    if trust:
-        trust_run(run)
-    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
@@ -119,8 +116,6 @@ def export(
         facts = _write(path, writer, facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
     except RecipeError as error:
         raise RecipeError(f"{run.path} to {to}: {error}; nothing was written") from error
-    with contextlib.suppress(RunError):  # a read-only home: predictions ask
-        trust_file(path)
     return Export(path, facts)
 
 
@@ -163,6 +158,8 @@ def _write(
             draft.replace(temporary)
         finally:
             remove(draft)
+    with contextlib.suppress(RunError):  # a read-only home: predictions ask
+        trust_file(path)
     return facts
 
 
