@@ -18,7 +18,7 @@ from clew.errors import ConfigError, WorkerError, nearest
 from clew.jobs.task import FillCacheTask, command_task
 
 if TYPE_CHECKING:
-    from clew.data.prepare.api import Explanation
+    from clew.data.prepare.explanation import Explanation
     from clew.settings import Settings as LoadedSettings
 
 _Places = Annotated[
@@ -205,12 +205,7 @@ def _explain(explanation: Explanation) -> None:
     if explanation.dataset != "up to date":
         for line in (*explanation.reasons.get("inputs", ()), *explanation.reasons.get("dataset", ())):
             console.print(f"  {escape(line)}")
-    earlier = ""
-    for stage, (cached, total) in explanation.stages.items():
-        state = "hit" if cached == total else "miss" if not cached else "partly"
-        console.print(f"{stage}: [bold]{state}[/], {cached} of {total} pieces cached")
-        if cached < total:
-            why = f"the stage {earlier} has changed" if earlier else "inputs are new, or the cache was pruned or moved"
-            for line in explanation.reasons.get(stage, []) or [why]:
-                console.print(f"  {escape(line)}")
-            earlier = earlier or stage
+    for name, stage in explanation.stages.items():
+        console.print(f"{name}: [bold]{stage.word}[/], {stage.cached} of {stage.pieces} pieces cached")
+        for line in explanation.reasons.get(name, ()) if stage.computed else ():
+            console.print(f"  {escape(line)}")

@@ -49,6 +49,7 @@ def evaluate(
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Run code that came from elsewhere, now and later.")] = False,
 ) -> None:
     """Evaluate a run's model on events it was not trained on, and add the metrics to its report.
 
@@ -84,6 +85,7 @@ def evaluate(
             workers=workers,
             batch_size=batch_size,
             current_code=current_code,
+            trust=trust,
             progress=on_progress,
         )
     if launched().rank:  # only rank 0 prints
