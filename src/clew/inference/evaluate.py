@@ -79,6 +79,7 @@ def evaluate(
     batch_size: int | None = None,
     workers: int = 1,
     current_code: bool = False,
+    trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate a run's model, and write metrics and plots into the run's folder.
@@ -97,6 +98,7 @@ def evaluate(
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
         current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        trust: Whether to execute code of a run that came from elsewhere, now and later.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -115,18 +117,22 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     if config.replicas is not None:
-        member = run.replicas_folder / "replica-000"
-        raise ConfigError(
-            f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
-        )
+        raise _ensemble_error(run, config.replicas)
     samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     if isinstance(samples, RawEvents) and not current_rank().rank:
         samples.warn()
     size = inference_batch_size(batch_size, config, loaded)
     task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(recipe=loaded), config.device)
     return _evaluate(task, _evaluation_name(name, samples), workers, progress)
+
+
+def _ensemble_error(run: Run, replicas: int) -> ConfigError:
+    member = run.replicas_folder / "replica-000"
+    return ConfigError(
+        f"{run.path} is an ensemble of {replicas}; evaluate a member: {member}, or predict with all of them"
+    )
 
 
 def _evaluation_name(name: str | None, samples: SampleSource) -> str:

@@ -56,6 +56,7 @@ def evaluate(
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Run code that came from elsewhere, now and later.")] = False,
     against: Annotated[
         list[str] | None,
         typer.Option(help="Compare a file of generated samples with this file of true ones. Repeatable."),
@@ -84,7 +85,7 @@ def evaluate(
     if against:
         show(evaluate_files(run, against, recipe, settings or (), output))
         return
-    options = {"data": data, "split": split, "input": input or (), "name": name, "weights": weights}
+    options = {"data": data, "split": split, "input": input or (), "name": name, "weights": weights, "trust": trust}
     _evaluate_run(run, {**options, "workers": workers, "batch_size": batch_size, "current_code": current_code})
 
 
