@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from clew import figure
 from clew.metrics import Metric
-from clew.recipes.fastsim.features import ShowerFeatures, shower_features
+from clew.recipes.fastsim.features import ShowerFeatures, Showers, shower_features
 from clew.recipes.fastsim.geometry import Floats, Geometry
 
 RESPONSE_EDGES = np.linspace(0.5, 1.5, 51)
@@ -60,6 +60,22 @@ class HistogramPair(Metric):
         both = np.where(p + q > 0, p + q, 1.0)
         return float(0.5 * ((p - q) ** 2 / both).sum())
 
+    @property
+    def error(self) -> float:
+        """The statistical error for independent entries, with the value that two equal sources would give."""
+        counts = [float(each.sum()) for each in (self.true, self.generated)]
+        if not all(counts):
+            return math.nan
+        p, q = self.true / counts[0], self.generated / counts[1]
+        both = np.where(p + q > 0, p + q, 1.0)
+        slopes = (p - q) * (p + 3 * q) / both**2 / 2, (q - p) * (q + 3 * p) / both**2 / 2
+        variance = [
+            float((slope**2 * share).sum() - (slope * share).sum() ** 2) / count
+            for slope, share, count in zip(slopes, (p, q), counts, strict=True)
+        ]
+        equal = (np.count_nonzero(p + q) - 1) / 4 * (1 / counts[0] + 1 / counts[1])
+        return math.sqrt(sum(variance) + equal**2)
+
     def figure(self, title: str) -> figure.Figure:
         shapes = [each / max(float(each.sum()), 1.0) for each in (self.true, self.generated)]
         return figure.figure(
@@ -67,32 +83,30 @@ class HistogramPair(Metric):
                 figure.steps(self.edges, shapes[0], "true", colour=6, fill="tozeroy", opacity=0.35),
                 figure.steps(self.edges, shapes[1], "generated", colour=1),
             ],
-            title=f"{self.axis.partition(' [')[0].capitalize()}: separation power {self.value:.3g}",
+            title=f"{self.axis.partition(' [')[0].capitalize()}: separation {self.value:.2g} ± {self.error:.1g}",
             x=self.axis,
             y="share",
         )
 
 
-def compare_showers(
-    true: NDArray[np.floating], generated: NDArray[np.floating], energy: NDArray[np.floating], geometry: Geometry
-) -> dict[str, HistogramPair]:
-    """Compare generated with true showers of the same incident energies.
+def compare_showers(true: Showers, generated: Showers, geometry: Geometry) -> dict[str, HistogramPair]:
+    """Compare generated with true showers.
 
     Args:
-        true: Voxels in MeV (showers, voxels).
-        generated: The same, one row per true shower.
-        energy: Incident energies, MeV.
+        true: True showers.
+        generated: Generated showers, with the same distribution of incident energies.
         geometry: The calorimeter.
 
     Returns:
         Histograms of the response, the share of each layer, the energies of lit voxels, the share of lit voxels, and
         the widths of layers.
     """
-    features = shower_features(true, geometry), shower_features(generated, geometry)
+    sources = true, generated
+    features = [shower_features(each.voxels, geometry) for each in sources]
     layers = np.arange(len(geometry.layers) + 1, dtype=np.float64) - 0.5
     lit = [each.lit_voxels.sum(axis=1) / geometry.voxels for each in features]
-    response = [each.total / energy for each in features]
-    spectra = [np.log10(np.maximum(each[each > 0], 1e-6)) for each in (true, generated)]
+    response = [made.total / each.energy for made, each in zip(features, sources, strict=True)]
+    spectra = [np.log10(np.maximum(each.voxels[each.voxels > 0], 1e-6)) for each in sources]
     widths = [each.width_x[each.layer_energy > 0] for each in features]
     return {
         "separation/response": HistogramPair.of(
