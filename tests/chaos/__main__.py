@@ -37,7 +37,8 @@ def main() -> int:
 
 
 def _storms(seed: int, seconds: float, only: str) -> list[Outcome]:
-    end, outcomes = time.monotonic() + seconds, []
+    outcomes: list[Outcome] = []
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         folder = Path(name)
         make_inputs(folder)
