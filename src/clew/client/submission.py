@@ -96,6 +96,8 @@ def submission(
         from clew.training.run_recipe import warn_if_code_changed  # loads torch, which other jobs do not need
 
         warn_if_code_changed(target)
+    if kind == "prepare" and "***" in json.dumps(data := loaded.data["prepare"]["input"]):
+        raise ConfigError(f"{data}: a password or token in a job is stored by the server; use the agent's environment")
     data, files = portable_settings(loaded, kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
