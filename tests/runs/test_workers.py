@@ -74,6 +74,6 @@ def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
     workers = load_workers(run)
     assert workers is not None
     assert dict(summary_lines(workers)) == {
-        "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, load 10%",
+        "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, data wait 10%",
         "exchanged": "45 updates, mean staleness 1.33, 450.0 MB, 3 batches returned",
     }

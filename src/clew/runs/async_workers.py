@@ -39,7 +39,7 @@ class WorkerTotals:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The fractions of its time for computing, for exchanging and waiting for the master, and for waiting for data."""
+        """The fractions of its time for computing, for exchanges with the master, and for waiting for data."""
         total = max(self.seconds, self.communicate + self.load)
         parts = (total - self.communicate - self.load, self.communicate, self.load)
         return {name: seconds / total if total else 0.0 for name, seconds in zip(PARTS, parts, strict=True)}
