@@ -61,7 +61,7 @@ def _flip(random: random.Random, data: bytes) -> bytes:
 def _number(random: random.Random, data: bytes) -> bytes:
     """Overwrite a number: sizes, counts and positions are where readers trust a file."""
     size = random.choice((1, 2, 4, 8))
-    value = (random.choice(_EXTREME) % (1 << 8 * size)).to_bytes(size, random.choice(("little", "big")))  # type: ignore[arg-type]
+    value = (random.choice(_EXTREME) % (1 << 8 * size)).to_bytes(size, random.choice(("little", "big")))
     place = random.randrange(max(1, len(data) - size))
     return data[:place] + value + data[place + size :]
 

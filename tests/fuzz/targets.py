@@ -277,7 +277,6 @@ class CommandLine(Target):
             "-1",
             "1e99",
             "nothing.yaml",
-            "\x00",
             "../..",
             "tracking",
             "s3://",
