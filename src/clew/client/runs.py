@@ -16,6 +16,7 @@ from clew.core.trust import mark_origin
 from clew.errors import RunError
 from clew.runs import Run
 from clew.runs.push import Pusher
+from clew.runs.times import RunTimes
 
 
 class RunInfo(BaseModel):
@@ -39,6 +40,9 @@ class RunInfo(BaseModel):
     epochs: int
     epochs_done: int
     samples_per_second: float
+    """The same as in `times`."""
+    times: RunTimes | None = None
+    """Speed, time per epoch, load time and data wait; None before the first step."""
     metrics: dict[str, float | None]
     """The newest validation."""
     created: float

@@ -62,7 +62,7 @@ def _prepare_settings(
     **others: Any,
 ) -> list[str]:
     """The options of the command line as settings."""
-    options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
+    options = {"input": input_patterns(input or ()), "output": output, "workers": workers, "executor": executor}
     return overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
 
 
@@ -182,7 +182,7 @@ def _registered(key: str) -> Sequence[str]:
         return []
 
 
-def _inputs(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+def input_patterns(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
     """Patterns of files, or those of each split if they are written as SPLIT=PATTERN.
 
     A path that contains = must start with ./ or /.
