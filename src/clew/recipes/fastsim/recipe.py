@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import Recipe, Table, figure
 from clew.data.transforms import Transform
-from clew.errors import ConfigError
+from clew.errors import ConfigError, DataError
 from clew.metrics import Metric
 from clew.recipes.fastsim import display, shower_files
 from clew.recipes.fastsim import metrics as shower_metrics
@@ -93,7 +93,12 @@ class FastSimulation(Recipe):
         return {"discriminator": model.discriminator.parameters(), "generator": model.generator.parameters()}
 
     def forward(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        """Return the generated shower of each sample, from the noise of the sample."""
+        """Return the generated shower of each sample, from the noise of the sample.
+
+        Raises:
+            DataError: The dataset was prepared for another geometry or another model.
+        """
+        self._check_batch(batch)
         return {VOXELS: model(batch[ENERGY], batch[NOISE])}
 
     def step(self, model: Any, batch: Batch) -> Iterator[tuple[str, Tensor]]:
@@ -160,6 +165,19 @@ class FastSimulation(Recipe):
             f"{kind} {row}": display.shower_picture(voxels, shape, f"{kind} of {energy / 1000:.3g} GeV")
             for row, (voxels, energy) in rows
         }
+
+    def _check_batch(self, batch: Batch) -> None:
+        geometry, latent = self.config.geometry.load(), self.config.model.latent
+        if VOXELS in batch.columns and batch[VOXELS].shape[1] != geometry.voxels:
+            raise DataError(
+                f"the dataset has showers of {batch[VOXELS].shape[1]} voxels, but {geometry.name} has "
+                f"{geometry.voxels}; set geometry.kind as it was for clew prepare"
+            )
+        if batch[NOISE].shape[1] != latent:
+            raise DataError(
+                f"the dataset has {batch[NOISE].shape[1]} random numbers per shower, but model.latent is {latent}; "
+                f"prepare it again: clew prepare fastsim --set model.latent={latent}"
+            )
 
     def _shape(self) -> tuple[int, int, int]:
         geometry: Geometry = self.config.geometry.load()
