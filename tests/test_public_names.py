@@ -32,6 +32,7 @@ def test_public_names_are_pinned() -> None:
         "evaluate",
         "export",
         "figure",
+        "generate",
         "log",
         "metrics",
         "predict",
