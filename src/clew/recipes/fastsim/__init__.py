@@ -12,6 +12,7 @@ Read the files in this order:
     shower_flow.py    flow matching on latents (layer_scaler.py, voxel_scaler.py, quantile_tables.py, flow_networks.py)
     features.py       layer energies, centres and widths of showers
     metrics.py        generated against true showers
+    quality/          classifiers and distances of two sources (start with quality/__init__.py)
     display.py        pictures of showers
 """
 

@@ -9,6 +9,18 @@ from numpy.typing import NDArray
 
 from clew.recipes.fastsim.geometry import Floats, Geometry
 
+PIECE = 1000
+"""Showers that are in memory as double precision at the same time."""
+
+
+class Showers(NamedTuple):
+    """Showers of one source."""
+
+    energy: NDArray[np.floating]
+    """Incident energies (showers), MeV."""
+    voxels: NDArray[np.floating]
+    """Energies of voxels (showers, voxels), MeV."""
+
 
 class ShowerFeatures(NamedTuple):
     """Features of showers, one row per shower and one column per layer."""
@@ -46,6 +58,11 @@ def shower_features(voxels: NDArray[np.floating], geometry: Geometry) -> ShowerF
         >>> float(features.total[0]), float(features.lit_voxels.sum())
         (5.0, 1.0)
     """
+    parts = [_features(voxels[first : first + PIECE], geometry) for first in range(0, max(len(voxels), 1), PIECE)]
+    return ShowerFeatures(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _features(voxels: NDArray[np.floating], geometry: Geometry) -> ShowerFeatures:
     energy = geometry.layer_sums(voxels)
     divisor = np.where(energy > 0, energy, 1.0)
     positions = [layer.positions() for layer in geometry.layers]

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from clew import figure
 from clew.metrics import Metric
-from clew.recipes.fastsim.features import ShowerFeatures, shower_features
+from clew.recipes.fastsim.features import ShowerFeatures, Showers, shower_features
 from clew.recipes.fastsim.geometry import Floats, Geometry
 
 RESPONSE_EDGES = np.linspace(0.5, 1.5, 51)
@@ -73,26 +73,24 @@ class HistogramPair(Metric):
         )
 
 
-def compare_showers(
-    true: NDArray[np.floating], generated: NDArray[np.floating], energy: NDArray[np.floating], geometry: Geometry
-) -> dict[str, HistogramPair]:
-    """Compare generated with true showers of the same incident energies.
+def compare_showers(true: Showers, generated: Showers, geometry: Geometry) -> dict[str, HistogramPair]:
+    """Compare generated with true showers.
 
     Args:
-        true: Voxels in MeV (showers, voxels).
-        generated: The same, one row per true shower.
-        energy: Incident energies, MeV.
+        true: True showers.
+        generated: Generated showers, with the same distribution of incident energies.
         geometry: The calorimeter.
 
     Returns:
         Histograms of the response, the share of each layer, the energies of lit voxels, the share of lit voxels, and
         the widths of layers.
     """
-    features = shower_features(true, geometry), shower_features(generated, geometry)
+    sources = true, generated
+    features = [shower_features(each.voxels, geometry) for each in sources]
     layers = np.arange(len(geometry.layers) + 1, dtype=np.float64) - 0.5
     lit = [each.lit_voxels.sum(axis=1) / geometry.voxels for each in features]
-    response = [each.total / energy for each in features]
-    spectra = [np.log10(np.maximum(each[each > 0], 1e-6)) for each in (true, generated)]
+    response = [made.total / each.energy for made, each in zip(features, sources, strict=True)]
+    spectra = [np.log10(np.maximum(each.voxels[each.voxels > 0], 1e-6)) for each in sources]
     widths = [each.width_x[each.layer_energy > 0] for each in features]
     return {
         "separation/response": HistogramPair.of(

@@ -17,6 +17,7 @@ from clew.metrics import Metric
 from clew.recipes.fastsim import display, shower_files
 from clew.recipes.fastsim import metrics as shower_metrics
 from clew.recipes.fastsim.columns import ENERGY, EVENT, PHI, THETA, VOXELS
+from clew.recipes.fastsim.features import Showers
 from clew.recipes.fastsim.generate import materials
 from clew.recipes.fastsim.generate import showers as generator
 from clew.recipes.fastsim.geometry import Geometry
@@ -204,9 +205,9 @@ class FastSimulation(Recipe):
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         if VOXELS not in samples:
             return {}
-        return shower_metrics.compare_showers(
-            samples.fixed(VOXELS), objects.fixed(VOXELS), samples.fixed(ENERGY), self.config.geometry.load()
-        )
+        energy = samples.fixed(ENERGY)
+        sources = Showers(energy, samples.fixed(VOXELS)), Showers(energy, objects.fixed(VOXELS))
+        return shower_metrics.compare_showers(*sources, self.config.geometry.load())
 
     def sample_plots(self, samples: Table) -> Mapping[str, figure.Figure]:
         return self._pictures(samples, "shower")
