@@ -83,24 +83,35 @@ def generate(
         clew.errors.RecipeError: recipe Columns generates nothing: it does not define draw_inputs()
     """
     check_not_in_worker("clew.generate")
+    path = Path(output)
+    _check_numbers(events, seed, path, replace=replace)
+    task = _file_task(run) if exported_model.is_exported_model(run) else _run_task(run, weights)
+    writer = _check_recipe(task, ranges, path)
+    place = device_or_default(current_rank().local_rank, device)
+    size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
+    samples = DrawnInputs(task.recipe, events, seed, dict(ranges))
+    with atomic_path(path) if current_rank().rank == 0 else contextlib.nullcontext(path) as temporary:
+        work = GenerationWork(writer, temporary)
+        task = dataclasses.replace(task, samples=samples, size=size, work=work, device=device)
+        run_task(task, workers=workers, progress=progress)
+    return path
+
+
+def _check_numbers(events: int, seed: int, path: Path, *, replace: bool) -> None:
     if events < 1 or not 0 <= seed < 1 << 40:
         raise ConfigError(f"events must be 1 or more and seed from 0 to 2^40, got {events} and {seed}")
-    path = Path(output)
     if path.exists() and not replace:
         raise ConfigError(f"{path} exists already; name another --output, or use --replace")
-    task = _file_task(run) if exported_model.is_exported_model(run) else _run_task(run, weights)
-    recipe = task.recipe
-    recipe.draw_inputs(np.zeros(0, dtype=np.int64), seed, {"energy": (1.0, 1.0)})  # reports a recipe that cannot
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path}: no folder {path.parent}")
+
+
+def _check_recipe(task: Any, ranges: Ranges, path: Path) -> type[TableWriter]:
+    """Check that the recipe can generate these events, and return the class that writes them."""
+    recipe: Recipe = task.recipe
+    recipe.draw_inputs(np.zeros(0, dtype=np.int64), 0, {"energy": (1.0, 1.0)})  # reports a recipe that cannot generate
     recipe.check_ranges(task.trained_model(), ranges)
-    writer = recipe.generated_writer(path)
-    place = device_or_default(current_rank().local_rank, device)
-    samples = DrawnInputs(recipe, events, seed, dict(ranges))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(path) if current_rank().rank == 0 else contextlib.nullcontext(path) as temporary:
-        changes = {"samples": samples, "work": GenerationWork(writer, temporary), "device": device}
-        size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
-        run_task(dataclasses.replace(task, size=size, **changes), workers=workers, progress=progress)
-    return path
+    return recipe.generated_writer(path)
 
 
 def _run_task(run: Any, weights: str) -> GenerationTask:
@@ -207,8 +218,8 @@ class _Recording:
     """The forward pass for batches of one size, as a CUDA graph."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, batch: Batch) -> None:
-        self._inputs = Batch(batch.size, {name: column.clone() for name, column in batch.columns.items()})
-        stream = torch.cuda.Stream()
+        self._inputs = Batch(batch.size, {name: batch[name].clone() for name in batch.columns})
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # libraries select algorithms
             recipe.forward(model, self._inputs)
@@ -219,7 +230,7 @@ class _Recording:
 
     def replay(self, batch: Batch) -> dict[str, Tensor]:
         """Return the outputs for a batch. The next call overwrites nothing of them."""
-        for name, column in self._inputs.columns.items():
-            column.copy_(batch.columns[name])
+        for name in self._inputs.columns:
+            self._inputs[name].copy_(batch[name])
         self._graph.replay()
         return {name: value.clone() for name, value in self._outputs.items()}

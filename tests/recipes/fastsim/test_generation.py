@@ -17,6 +17,7 @@ from tests.cli import clew as clew_command
 from tests.cli import script
 from tests.recipes.fastsim.test_recipe import SMALL, write_grid
 
+pytestmark = pytest.mark.timeout(400)
 FLOW = [
     *SMALL,
     "model.kind=flow",
@@ -64,7 +65,7 @@ def generated(run: Run | Path, path: Path, **options: Any) -> tuple[Any, Any]:
 
 def test_a_flow_trains_and_its_tables_are_saved_with_the_weights(flow: Run, data: Dataset) -> None:
     step = flow.last("step")
-    assert step is not None and step["loss"].keys() == {"layers", "shape"}
+    assert step is not None and step["loss"].keys() == {"loss"}
     result = clew.evaluate(flow, split="val")
     assert result.metrics["separation/lit"].value < 0.5  # of tables that were not fitted: 1
     energies = data.read("train").fixed("incident_energy")
@@ -109,13 +110,14 @@ def test_a_file_depends_on_the_seed_and_not_on_batches_or_processes(flow: Run, t
     np.testing.assert_allclose(whole[1].sum(1), showers.sum(1), rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["flow", "distilled"])
-def test_an_onnx_file_generates_the_same_showers(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_an_onnx_file_generates_the_same_showers(
+    distilled: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxruntime")
-    run = request.getfixturevalue(kind)
-    exported = clew.export(run, to="onnx", output=tmp_path / "model.onnx", split="val")
-    assert [each.name for each in exported.facts.inputs][0] == "incident_energy"
-    one, other = generated(run, tmp_path / "torch.h5"), generated(exported.path, tmp_path / "onnx.h5")
+    monkeypatch.setattr("clew.recipes.fastsim.shower_flow.LAYER_STEPS", 1)  # a smaller graph is written faster
+    exported = clew.export(distilled, to="onnx", output=tmp_path / "model.onnx", split="val")
+    assert exported.facts.inputs[0].name == "incident_energy"
+    one, other = generated(distilled, tmp_path / "torch.h5"), generated(exported.path, tmp_path / "onnx.h5")
     assert np.array_equal(one[0], other[0])
     assert ((one[1] > 0) == (other[1] > 0)).mean() > 0.999
     close = np.isclose(one[1], other[1], rtol=1e-3, atol=1e-3)
@@ -140,7 +142,7 @@ def test_bad_input_is_one_line(flow: Run, data: Dataset, tmp_path: Path) -> None
     teacher = ["model.kind=distilled", f"model.teacher={flow.path}"]
     with pytest.raises(ConfigError, match=r"other networks or geometry .*model\.width=16"):
         train(data, tmp_path / "wide", *teacher, "model.width=32")
-    assert list(tmp_path.iterdir()) == [tmp_path / "old.h5"] or not (tmp_path / "new.h5").exists()
+    assert not (tmp_path / "new.h5").exists()
 
 
 def test_the_command_generates_and_reports_mistakes(flow: Run, tmp_path: Path) -> None:

@@ -77,13 +77,15 @@ def test_energy_is_conserved_by_construction() -> None:
     import torch
 
     from clew.recipes.fastsim.gan import ShowerGenerator
+    from clew.recipes.fastsim.particles import ShowerParticles
 
+    particles = ShowerParticles.of(torch.tensor([1000.0, 9000.0]))
     generator = ShowerGenerator((45, 16, 9), latent=8, channels=4)
     sums: list[Any] = []
     for name in ("third", "layer_shares"):  # other shapes of layers, then other layers
         torch.nn.init.normal_(getattr(generator, name).weight)
         with torch.no_grad():
-            voxels = generator(torch.tensor([1000.0, 9000.0]), torch.ones(2, 8)).view(2, 45, -1)
+            voxels = generator(particles, torch.ones(2, 8)).view(2, 45, -1)
         sums.append(voxels.sum(dim=2))
     assert not torch.allclose(sums[0], sums[1])
     torch.testing.assert_close(sums[0].sum(dim=1), sums[1].sum(dim=1))

@@ -9,7 +9,7 @@ from torch import Tensor
 from clew.recipes.fastsim.flow_networks import LayerFlow, ShapeFlow
 from clew.recipes.fastsim.layer_scaler import LayerScaler
 from clew.recipes.fastsim.noise import normal_noise, normal_quantile
-from clew.recipes.fastsim.particles import Particles
+from clew.recipes.fastsim.particles import ShowerParticles
 from clew.recipes.fastsim.shower_flow import DistilledFlow, ShowerFlow
 from clew.recipes.fastsim.voxel_scaler import VoxelScaler
 
@@ -83,7 +83,7 @@ def train(flow: ShowerFlow, showers: Showers, steps: int) -> None:
     optimizer = torch.optim.Adam(parameters, lr=3e-3)
     for _ in range(steps):
         chosen = torch.randint(len(showers[0]), (256,))
-        losses = flow.losses(Particles.of(showers[0][chosen]), showers[1][chosen].flatten(1))
+        losses = flow.losses(ShowerParticles.of(showers[0][chosen]), showers[1][chosen].flatten(1))
         optimizer.zero_grad()
         torch.autograd.backward([loss.mean() for loss in losses.values()])
         optimizer.step()
@@ -91,14 +91,14 @@ def train(flow: ShowerFlow, showers: Showers, steps: int) -> None:
 
 def drawn(flow: ShowerFlow, incident: Tensor) -> Tensor:
     with torch.no_grad():
-        voxels: Tensor = flow(Particles.of(incident), torch.arange(len(incident)))
+        voxels: Tensor = flow(ShowerParticles.of(incident), torch.arange(len(incident)))
     return voxels
 
 
 def test_the_flow_learns_what_voxels_have_in_common(showers: Showers) -> None:
     incident, voxels = showers
     flow = ShowerFlow(SHAPE, *networks(), steps=4)
-    flow.fit(Particles.of(incident), voxels.flatten(1))
+    flow.fit(ShowerParticles.of(incident), voxels.flatten(1))
     before, true = sides(drawn(flow, incident)), sides(voxels)
     train(flow, showers, 150)
     assert abs(before) < 0.1 and true > 0.5 and sides(drawn(flow, incident)) > 0.4 * true
@@ -112,7 +112,7 @@ def test_the_flow_learns_what_voxels_have_in_common(showers: Showers) -> None:
 
 def test_energies_and_hits_of_layers_do_not_depend_on_the_shape(showers: Showers) -> None:
     flow = ShowerFlow(SHAPE, *networks(), steps=1)
-    flow.fit(Particles.of(showers[0]), showers[1].flatten(1))
+    flow.fit(ShowerParticles.of(showers[0]), showers[1].flatten(1))
     before = drawn(flow, showers[0]).view(-1, *SHAPE)
     torch.nn.init.normal_(flow.shape_flow.leave.weight)
     after = drawn(flow, showers[0]).view(-1, *SHAPE)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, interpolate, leaky_relu
 
 from clew.recipes.fastsim.noise import normal_noise
-from clew.recipes.fastsim.particles import Particles
+from clew.recipes.fastsim.particles import ShowerParticles
 
 Shape = tuple[int, int, int]
 MAX_RESPONSE = 1.5
@@ -60,7 +60,7 @@ class ShowerGenerator(nn.Module):
         self.second = nn.Conv3d(channels, channels // 2 or 1, 3, padding=1)
         self.third = nn.Conv3d(channels // 2 or 1, 1, 3, padding=1)
 
-    def forward(self, particles: Particles, noise: Tensor) -> Tensor:
+    def forward(self, particles: ShowerParticles, noise: Tensor) -> Tensor:
         """Return voxels in MeV (showers, voxels) for particles and noise (showers, latent)."""
         energy = particles.energy
         count = energy.shape[0]
@@ -90,7 +90,7 @@ class ShowerDiscriminator(nn.Module):
         self.hidden = nn.Linear(channels * sides[0] * sides[1] * sides[2] + 4, 64)
         self.outputs = nn.Linear(64, 3)
 
-    def forward(self, voxels: Tensor, particles: Particles) -> Judgement:
+    def forward(self, voxels: Tensor, particles: ShowerParticles) -> Judgement:
         """Judge voxels in MeV (showers, voxels) of particles."""
         energy = particles.energy
         count = energy.shape[0]
@@ -125,16 +125,16 @@ class ShowerGAN(nn.Module):
         low, high = self.log_range.exp().tolist()
         return low, high
 
-    def fit(self, particles: Particles, voxels: Tensor) -> None:
+    def fit(self, particles: ShowerParticles, voxels: Tensor) -> None:
         """Store the range of energies."""
         self.log_range.copy_(torch.stack(particles.energy.log().aminmax()))
 
-    def forward(self, particles: Particles, seeds: Tensor) -> Tensor:
+    def forward(self, particles: ShowerParticles, seeds: Tensor) -> Tensor:
         """Return generated showers (showers, voxels), MeV. They depend on the particle and the seed only."""
         generated: Tensor = self.generator(particles, normal_noise(seeds, self.latent))
         return generated
 
-    def draw(self, particles: Particles) -> Tensor:
+    def draw(self, particles: ShowerParticles) -> Tensor:
         """Return generated showers from fresh noise."""
         energy = particles.energy
         noise = torch.randn(len(energy), self.latent, device=energy.device, dtype=energy.dtype)

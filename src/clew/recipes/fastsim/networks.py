@@ -13,7 +13,7 @@ from clew.errors import ConfigError
 from clew.recipes.fastsim.columns import ENERGY, PHI, THETA, VOXELS
 from clew.recipes.fastsim.flow_networks import LayerFlow, ShapeFlow
 from clew.recipes.fastsim.gan import Shape, ShowerGAN
-from clew.recipes.fastsim.particles import Particles
+from clew.recipes.fastsim.particles import ShowerParticles
 from clew.recipes.fastsim.settings import ShowerModelConfig
 from clew.recipes.fastsim.shower_flow import DistilledFlow, ShowerFlow
 
@@ -36,9 +36,9 @@ def build_network(config: ShowerModelConfig, shape: Shape) -> nn.Module:
     return DistilledFlow(shape, layer_flow, shape_flow, student, steps=config.steps or 1)
 
 
-def particles_of(batch: Batch) -> Particles:
+def particles_of(batch: Batch) -> ShowerParticles:
     """Return the particles of a batch."""
-    return Particles.of(batch[ENERGY], batch[THETA], batch[PHI])
+    return ShowerParticles.of(batch[ENERGY], batch[THETA], batch[PHI])
 
 
 def fit_tables(model: Any, dataset: Dataset) -> None:
@@ -50,7 +50,7 @@ def fit_tables(model: Any, dataset: Dataset) -> None:
         if sum(map(len, energy)) >= FITTED_SHOWERS:
             break
     columns = [torch.cat(values)[:FITTED_SHOWERS] for values in (energy, theta, phi, voxels)]
-    model.fit(Particles.of(*columns[:3]), columns[3])
+    model.fit(ShowerParticles.of(*columns[:3]), columns[3])
 
 
 def load_teacher(model: DistilledFlow, config: ShowerModelConfig) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Particles(NamedTuple):
+class ShowerParticles(NamedTuple):
     """What a shower is generated for: one number per shower."""
 
     energy: Tensor
@@ -18,7 +18,7 @@ class Particles(NamedTuple):
     slope_y: Tensor
 
     @classmethod
-    def of(cls, energy: Tensor, theta: Tensor | None = None, phi: Tensor | None = None) -> Particles:
+    def of(cls, energy: Tensor, theta: Tensor | None = None, phi: Tensor | None = None) -> ShowerParticles:
         """Return particles from energies (MeV) and angles (radians). Without angles they are parallel to the axis."""
         if theta is None or phi is None:
             return cls(energy, torch.zeros_like(energy), torch.zeros_like(energy))

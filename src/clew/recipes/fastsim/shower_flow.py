@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from clew.recipes.fastsim.flow_networks import LayerFlow, Shape, ShapeFlow, ShowerConditions
 from clew.recipes.fastsim.layer_scaler import LayerScaler
 from clew.recipes.fastsim.noise import normal_noise, normal_quantile
-from clew.recipes.fastsim.particles import Particles
+from clew.recipes.fastsim.particles import ShowerParticles
 from clew.recipes.fastsim.voxel_scaler import VoxelScaler
 
 END = math.pi / 2
@@ -36,7 +36,7 @@ class ShowerFlow(nn.Module):
         >>> shape = (6, 4, 3)
         >>> networks = LayerFlow(13, width=16, depth=1), ShapeFlow(shape, width=16, depth=1, heads=2)
         >>> flow = ShowerFlow(shape, *networks, steps=2)
-        >>> particles = Particles.of(torch.full((200,), 5000.0))
+        >>> particles = ShowerParticles.of(torch.full((200,), 5000.0))
         >>> flow.fit(particles, torch.rand(200, 6 * 4 * 3) * 100)
         >>> flow(particles, seeds=torch.arange(200)).shape
         torch.Size([200, 72])
@@ -55,7 +55,7 @@ class ShowerFlow(nn.Module):
         low, high = self.layer_scaler.limits.exp().tolist()
         return low, high
 
-    def fit(self, particles: Particles, voxels: Tensor) -> None:
+    def fit(self, particles: ShowerParticles, voxels: Tensor) -> None:
         """Measure the tables of the scalers from showers, voxels in MeV (n, voxels)."""
         grid = voxels.view(-1, *self.shape)
         self.layer_scaler.fit(particles.energy, *_layer_sums(grid))
@@ -66,7 +66,7 @@ class ShowerFlow(nn.Module):
         self.layer_flow.compile(*arguments, **options)
         self.shape_flow.compile(*arguments, **options)
 
-    def forward(self, particles: Particles, seeds: Tensor) -> Tensor:
+    def forward(self, particles: ShowerParticles, seeds: Tensor) -> Tensor:
         """Generate one shower for each particle. It depends on the particle and the seed (n, int64) only.
 
         Returns:
@@ -81,23 +81,23 @@ class ShowerFlow(nn.Module):
         latent = self.move(voxel_noise, conditions)
         return self.voxel_scaler.decode(latent.float(), energy, count).flatten(1)
 
-    def losses(self, particles: Particles, voxels: Tensor) -> dict[str, Tensor]:
-        """Return the losses of layers and of shapes, one value per shower each."""
+    def losses(self, particles: ShowerParticles, voxels: Tensor) -> dict[str, Tensor]:
+        """Return the loss, one value per shower: that of the layers plus that of the shape."""
         grid = voxels.view(-1, *self.shape)
-        return {"layers": self.layer_loss(particles, grid), "shape": self.shape_loss(particles, grid)}
+        return {"loss": self.layer_loss(particles, grid) + self.shape_loss(particles, grid)}
 
     def trained_parameters(self) -> dict[str, Any]:
         """Return the parameters that each loss trains."""
-        return {"layers": self.layer_flow.parameters(), "shape": self.shape_flow.parameters()}
+        return {"loss": [*self.layer_flow.parameters(), *self.shape_flow.parameters()]}
 
-    def layer_loss(self, particles: Particles, voxels: Tensor) -> Tensor:
+    def layer_loss(self, particles: ShowerParticles, voxels: Tensor) -> Tensor:
         """Return the flow-matching loss of the layers, one value per shower."""
         latent = self.layer_scaler.encode(particles.energy, *_layer_sums(voxels))
         angle, place, velocity = _draw_place(latent)
         predicted: Tensor = self.layer_flow(place, angle, self._features(particles))
         return (predicted - velocity).square().mean(1)
 
-    def shape_loss(self, particles: Particles, voxels: Tensor) -> Tensor:
+    def shape_loss(self, particles: ShowerParticles, voxels: Tensor) -> Tensor:
         """Return the flow-matching loss of the voxels, one value per shower.
 
         Voxels that are rarely lit have smaller weights: most of their latents are noise.
@@ -108,7 +108,7 @@ class ShowerFlow(nn.Module):
         predicted: Tensor = self.shape_flow(place, angle, angle, self.conditions(particles, energy, count))
         return ((predicted - velocity).square() * weight / weight.mean()).flatten(1).mean(1)
 
-    def conditions(self, particles: Particles, energy: Tensor, count: Tensor) -> ShowerConditions:
+    def conditions(self, particles: ShowerParticles, energy: Tensor, count: Tensor) -> ShowerConditions:
         """Return what the shape depends on, from layer energies and hit counts (n, layers)."""
         edges = normal_quantile(self.voxel_scaler.empty(count)) / 2
         return ShowerConditions(
@@ -139,7 +139,7 @@ class ShowerFlow(nn.Module):
             latent = latent + length * self.layer_flow(half, angle + length / 2, features)
         return latent.float()
 
-    def _features(self, particles: Particles) -> Tensor:
+    def _features(self, particles: ShowerParticles) -> Tensor:
         """Return the features of particles. The logarithm of the energy has a standard deviation of about 1."""
         low, high = self.layer_scaler.limits.unbind()
         energy = (particles.energy.log() - (low + high) / 2) / ((high - low) / math.sqrt(12))
@@ -176,9 +176,9 @@ class DistilledFlow(ShowerFlow):
         self.student.compile(*arguments, **options)
 
     def trained_parameters(self) -> dict[str, Any]:
-        return {"student": self.student.parameters()}
+        return {"loss": self.student.parameters()}
 
-    def losses(self, particles: Particles, voxels: Tensor) -> dict[str, Tensor]:
+    def losses(self, particles: ShowerParticles, voxels: Tensor) -> dict[str, Tensor]:
         """Return the difference between the student and the teacher over a random one of the student's steps."""
         grid = voxels.view(-1, *self.shape)
         conditions = self.conditions(particles, *_layer_sums(grid))
@@ -193,7 +193,7 @@ class DistilledFlow(ShowerFlow):
         target = (way[row, step + 1] - start) / length
         angle = step * length
         predicted: Tensor = self.student(start, angle, angle + length, conditions)
-        return {"student": (predicted - target).square().flatten(1).mean(1)}
+        return {"loss": (predicted - target).square().flatten(1).mean(1)}
 
     def move(self, latent: Tensor, conditions: ShowerConditions) -> Tensor:
         """Move noise to latents of voxels with the student."""
