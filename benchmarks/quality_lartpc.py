@@ -174,7 +174,7 @@ def figures_of(run: Run, trial: Trial) -> dict[str, Any]:
         "efficiency": dict(zip(CLASSES, (np.diag(counts) / counts.sum(axis=1)).tolist(), strict=True)),
         "confusion": counts.tolist(),
         "learning rate": max(record["lr"] for record in steps),
-        "images/s": summary.samples_per_second,
+        "images/s": summary.times.samples_per_second,
         "seconds of learning": sum(record["seconds"] for record in steps),
         "loading": summary.loading,
         "parameters": summary.parameters,

@@ -92,7 +92,7 @@ def evaluated(title: str, run: Run) -> Figures:
     results = {(title, "unseen"): figures(clew.evaluate(run))}
     if BES3.is_file():
         results[title, "public sample"] = figures(clew.evaluate(run, input=[str(BES3)], name="real"))
-    results[title, "unseen"]["events/s while training"] = summarize(run).samples_per_second or math.nan
+    results[title, "unseen"]["events/s while training"] = summarize(run).times.samples_per_second or math.nan
     return results
 
 
@@ -119,7 +119,7 @@ def trackml_graphs(seed: int, folder: Path) -> Figures:
     settings = ["detector.name=trackml", "train.epochs=4", "tracks.threshold=0.5"]
     run = train("hitgraph", folder, seed, settings, input=str(TRACKML))
     results = figures(clew.evaluate(run))
-    results["events/s while training"] = summarize(run).samples_per_second or math.nan
+    results["events/s while training"] = summarize(run).times.samples_per_second or math.nan
     return {("TrackML graphs", "unseen"): results}
 
 
@@ -137,7 +137,7 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
     events = clew.concat([table for path in files for table in clew.readers.read(path)])
     network = figures(clew.evaluate(run, input=files, name="unseen"))
     network["events/s, hits to tracks"] = speed(run, recipe, events)
-    network["events/s while training"] = summarize(run).samples_per_second or math.nan
+    network["events/s while training"] = summarize(run).times.samples_per_second or math.nan
     results = acts_baseline.measure_filter(events, barrel=True)
     filtered = {name: results[name] for name in SHOWN if name in results}
     filtered["events/s, hits to tracks"] = results["events_per_second"]

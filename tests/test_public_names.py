@@ -103,6 +103,9 @@ def test_recipe_contract_is_pinned() -> None:
         "metrics",
         "sample_plots",
         "display",
+        "comparison_size",
+        "compare",
+        "reference_times",
         "benchmark_outputs",
         "benchmark_facts",
     ]

@@ -74,6 +74,10 @@ class DistributedSession:
     epochs: int = 0
     samples: int = 0
     logged_at: float = 0.0
+    load_seconds: float = 0.0
+    """Time that it took to load the samples of all datasets."""
+    waited: float = 0.0
+    """Time spent waiting for batches since the last step was logged."""
     exit_stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
     """What ends with the session."""
 
@@ -177,11 +181,17 @@ def wrap(
     if isinstance(item, nn.Module):
         return DistributedDataParallel(item) if session.ranks > 1 else item
     sampler = Sampler(item.splits[split], batch_size, seed, session.rank, session.ranks)
+    start = time.perf_counter()
     loader = Loader(MemorySamples(item.read(split, columns=columns)), sampler, columns, session.device)
+    session.load_seconds += time.perf_counter() - start
+    session.writer.write("load", seconds=session.load_seconds)
+    session.logged_at = time.perf_counter()  # loading is not part of the first step
 
     def batches(epoch: int) -> Iterator[Batch]:
         session.epochs = epoch
+        waited = loader.waited
         for portion in loader.epoch(epoch):
+            session.waited, waited = session.waited + loader.waited - waited, loader.waited
             session.samples += portion.size
             yield portion.parts[0]
 
@@ -202,14 +212,15 @@ def log(**values: float | torch.Tensor) -> None:
     session = _session_or_setup()
     now = time.perf_counter()
     seconds, session.logged_at = now - session.logged_at, now
-    numbers = {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
+    numbers = {name: float(v.detach() if isinstance(v, torch.Tensor) else v) for name, v in values.items()}
     metrics = {name.removeprefix("val_"): value for name, value in numbers.items() if name.startswith("val_")}
     losses = {name: value for name, value in numbers.items() if not name.startswith("val_")}
     facts = {"epoch": session.epochs, "step": session.steps}
     if losses:
         session.steps += 1
         facts["step"] = session.steps
-        times = {"seconds": seconds, "wait": 0.0, "communicate": 0.0}
+        times = {"seconds": seconds, "wait": min(session.waited, seconds), "communicate": 0.0}
+        session.waited = 0.0
         session.writer.write("step", **facts, samples=session.samples, loss=losses, **times)
     if metrics:
         session.writer.write("validation", **facts, metrics=metrics, seconds=0.0 if losses else seconds)

@@ -23,7 +23,8 @@ from clew.core.config import (
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import ConfigError
 from clew.recipe import Recipe, find
-from clew.runs.folder import find_run_path
+from clew.runs.folder import Run, find_run_path
+from clew.runs.run_trust import check_run_trust
 from clew.training.config import TrainConfig
 from clew.tuning.config import TuneConfig
 
@@ -116,6 +117,7 @@ def _document(name: str) -> Document:
         return _with_paths_of(read_document(path), path.parent)
     folder = find_run_path(path)
     if (folder / "config.yaml").is_file():
+        check_run_trust(Run(folder))
         return read_document(folder / "config.yaml")
     return Document({"recipe": name}, {}, name)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from clew import storage
+from clew.cli.jobs.submit_options import SubmitOptions
 from clew.client.submission import submission
+from clew.core.config import to_yaml
 from clew.errors import ConfigError
 
 URLS = ("rucio:user.me:events", "s3://bucket/events", "root://host//events", "https://host/events")
@@ -21,6 +23,20 @@ def test_urls_of_stores_stay_as_they_are(url: str) -> None:
     assert job.spec["prepare"]["input"] == [url, str(Path("local.txt").absolute())]
     words = submission("", model={"model": "net.pt2", "train": [url], "val": ["b.h5"], "features": "X"}).arguments
     assert url in words and str(Path("b.h5").absolute()) in words
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_urls_in_a_yaml_stay_as_they_are(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(to_yaml({"recipe": "tracking", "prepare": {"input": [url]}, "train": {"dataset": url}}))
+    assert submission(str(file)).dataset == url
+    assert submission(str(file), kind="prepare", name="made").spec["prepare"]["input"] == [url]
+
+
+def test_inputs_are_for_preparations() -> None:
+    SubmitOptions(recipe="tracking", kind="prepare", input=["rucio:user.me:events"]).check()
+    with pytest.raises(ConfigError, match="--input goes with --kind prepare, not with train"):
+        SubmitOptions(recipe="tracking", input=["rucio:user.me:events"]).check()
 
 
 def test_an_unknown_scheme_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

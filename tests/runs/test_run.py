@@ -142,8 +142,8 @@ def test_the_summary_of_a_trained_run_is_complete(run: Run) -> None:
     summary = summarize(run)
     assert (summary.name, summary.state, summary.recipe) == ("tracking-001", "finished", "tracking")
     assert (summary.epochs, summary.epochs_done, summary.workers) == (2, 2, 1)
-    assert summary.samples_per_second > 0
-    assert sum(summary.shares.values()) == pytest.approx(1)
+    assert summary.times.samples_per_second > 0
+    assert sum(summary.times.shares.values()) == pytest.approx(1)
     assert 0 <= (summary.metrics["efficiency"] or 0) <= 1
 
 

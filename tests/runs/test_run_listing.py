@@ -17,7 +17,7 @@ def test_a_trained_run_is_what_its_summary_says(run: Run) -> None:
     short, whole = list_run(run), summarize(run)
     for name in ("name", "state", "recipe", "workers", "epochs", "epochs_done", "seconds", "metrics", "message"):
         assert getattr(short, name) == getattr(whole, name), name
-    assert short.samples_per_second > 0
+    assert short.times.samples_per_second > 0
 
 
 def test_a_run_without_records_is_created(tmp_path: Path) -> None:
@@ -37,13 +37,13 @@ def test_a_run_in_progress_is_listed_up_to_its_last_record(tmp_path: Path) -> No
 
 def test_the_speed_is_that_of_the_newest_steps(tmp_path: Path) -> None:
     summary = list_run(written(tmp_path / "run", start(), plan(30, 40), *training(30, 40), end()))
-    assert summary.samples_per_second == pytest.approx(640)
+    assert summary.times.samples_per_second == pytest.approx(640)
     assert summary.epochs_done == 30
 
 
 def test_the_speed_of_a_first_step_counts_from_the_start(tmp_path: Path) -> None:
     summary = list_run(written(tmp_path / "run", start(), plan(), *training(1, 1)))
-    assert summary.samples_per_second == pytest.approx(640)
+    assert summary.times.samples_per_second == pytest.approx(640)
 
 
 def test_a_killed_run_has_the_message_of_the_rank_that_failed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clew import Dataset
 from tests.sites.conftest_s3 import S3
-from tests.sites.own_data import samples_to_model, service_with_agent
+from tests.sites.own_data import event_files, samples_to_model, service_with_agent
 from tests.tuning.conftest import flat
 
 __all__ = ["flat"]
@@ -18,9 +18,5 @@ def test_samples_in_s3_become_a_model_in_s3(s3: S3, flat: Dataset, tmp_path: Pat
 
     bucket = f"jobs-{time.time_ns()}"
     s3fs.S3FileSystem().mkdir(bucket)
-    events = tmp_path / "events"
-    events.mkdir()
-    for file in flat.path.parent.glob("*.h5"):
-        (events / file.name).write_bytes(file.read_bytes())
-    with service_with_agent(tmp_path) as client:
-        samples_to_model(client, events, f"s3://{bucket}/events", f"s3://{bucket}/mine")
+    with service_with_agent(tmp_path) as live:
+        samples_to_model(live, event_files(flat, tmp_path / "events"), f"s3://{bucket}/events", f"s3://{bucket}/mine")

@@ -23,6 +23,15 @@ torch.distributed.all_reduce(total)
 if session.rank == 0:
     clew.log(val_total=float(total))
 """
+TORCH = """
+import os, torch
+torch.distributed.init_process_group("gloo")
+total = torch.tensor([1.0 + torch.distributed.get_rank()])
+torch.distributed.all_reduce(total)
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURMD_NODENAME")
+print(*(os.environ[name] for name in names), "total", float(total), flush=True)
+torch.distributed.destroy_process_group()
+"""
 _OTHERS = [each for each in starting_points() if each != "small"]
 
 
@@ -60,6 +69,19 @@ def test_a_script_on_two_nodes_is_one_run(site: Cluster, ada: Client, login: Log
     job = ada.submit(tmp_path / "sums.py", kind="script", resources=resources)
     job.wait(seconds=200)
     assert job.run().metrics["total"] == 2.0
+
+
+def test_a_script_on_two_nodes_has_the_variables_of_torchrun(
+    site: Cluster, ada: Client, login: Login, tmp_path: Path
+) -> None:
+    login(clew=True)
+    (tmp_path / "plain_torch.py").write_text(TORCH)
+    resources = {"workers": 2, "nodes": 2, "wall_time": "5m", "site": "here"}
+    job = ada.submit(tmp_path / "plain_torch.py", kind="script", resources=resources)
+    job.wait(seconds=200)
+    ranks = sorted(line.split() for line in job.log().splitlines() if "total" in line)
+    assert [rank[:4] for rank in ranks] == [["0", "2", "0", "1"], ["1", "2", "0", "1"]]
+    assert len({rank[4] for rank in ranks}) == 2 and all(rank[-1] == "3.0" for rank in ranks)
 
 
 def test_a_script_that_fails_in_the_queue_names_its_line(

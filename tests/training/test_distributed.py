@@ -11,6 +11,7 @@ import pytest
 import clew
 from clew import Dataset, Run
 from clew.errors import RunError
+from clew.runs.listing import list_run
 
 BIN = Path(sys.executable).parent
 SCRIPT = str(Path(__file__).parent / "own_loop.py")
@@ -38,6 +39,8 @@ def test_a_user_defined_loop_trains_the_same_with_every_launcher(how: str, flat:
         assert sum(1 for _ in run.records(stream, "step")) == 2 * steps
         norms.append([record["metrics"]["norm"] for record in run.records(stream, "validation")])
     assert all(each == norms[0] for each in norms)
+    times = list_run(run).times
+    assert times.samples_per_second and times.seconds_per_epoch and times.load_seconds and times.data_wait_seconds
     assert norms[0][-1] == pytest.approx(3.0, abs=1.5)
 
 

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from clew.core.log_tail import last_message
-from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, find_launcher
+from clew.jobs.launchers.launcher import END_STATES, LOCAL_LAUNCHERS, LaunchedJob, Launcher, find_launcher
 from clew.jobs.launchers.ranks import RanksLauncher
 
 _POLL_SECONDS = 0.2
-_LOCAL = ("local", "warm", "ranks")
-"""Launchers whose job ids are process groups of this machine."""
 
 
 def run_job(
@@ -66,7 +64,7 @@ def _delayed_interrupt() -> Iterator[None]:
 @contextlib.contextmanager
 def killed_with_parent(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
     """Kill the jobs of this machine if this process is killed within the block. Otherwise they would keep running."""
-    names = [name for job in jobs if job.launcher in _LOCAL for name in job.id.split(",")]
+    names = [name for job in jobs if job.launcher in LOCAL_LAUNCHERS for name in job.id.split(",")]
     groups = " ".join(f"-{name.partition(':')[0]}" for name in names)
     script = f"read line || kill -KILL {groups}" if names else "read line"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True) as guard:

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from clew.core.trust import config_folder
 from clew.errors import ConfigError
 
 
@@ -23,9 +24,7 @@ class Credentials:
 
 def login_file() -> Path:
     """Return the path of `login.json`: in $CLEW_CONFIG, or in `clew` in the user's folder of settings."""
-    folder = os.environ.get("CLEW_CONFIG")
-    default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "clew"
-    return (Path(folder) if folder else default) / "login.json"
+    return config_folder() / "login.json"
 
 
 def credentials() -> Credentials | None:

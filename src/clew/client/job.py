@@ -220,6 +220,7 @@ class Job(Section):
     priority: int
     resources: Resources
     dataset: str | None
+    """The dataset that it uses; of a preparation that is done, the key of the dataset that it made."""
     requeue: int
     cancelling: bool
     exit_code: int | None

@@ -12,9 +12,11 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from clew.client.connection import Connection
+from clew.core.trust import mark_origin
 from clew.errors import RunError
 from clew.runs import Run
 from clew.runs.push import Pusher
+from clew.runs.times import RunTimes
 
 
 class RunInfo(BaseModel):
@@ -38,6 +40,9 @@ class RunInfo(BaseModel):
     epochs: int
     epochs_done: int
     samples_per_second: float
+    """The same as in `times`."""
+    times: RunTimes | None = None
+    """Speed, time per epoch, load time and data wait; None before the first step."""
     metrics: dict[str, float | None]
     """The newest validation."""
     created: float
@@ -81,6 +86,8 @@ class Runs:
     def download(self, run: int, folder: Path | str) -> Run:
         """Write the folder of a run: settings, records, weights, plots and report. States to resume from are not sent.
 
+        The folder is marked as brought from elsewhere: code that it brings is not executed before it is trusted.
+
         Args:
             run: The run.
             folder: The folder to write. It is complete, or it does not appear at all.
@@ -97,6 +104,7 @@ class Runs:
         with tempfile.TemporaryDirectory(prefix=".get-", dir=path.parent) as temporary:
             target = Path(temporary) / path.name
             made = Run.create(target, config=details["config"], environment=details["environment"])
+            mark_origin(made.path, f"run {run} of {self._connection.server}")
             self._download_records(run, made)
             self._download_artefacts(run, made)
             made.path.rename(path)

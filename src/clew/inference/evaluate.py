@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from clew.core.files import write_text
 from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
+from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.figure import Figure
+from clew.inference.batch_times import TIMED_SAMPLES, BatchTimes, measure_batches
+from clew.inference.compared_samples import ComparedSamples
 from clew.inference.largest_errors import ErrorExample, LargestErrors, with_task
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
@@ -76,6 +79,7 @@ def evaluate(
     batch_size: int | None = None,
     workers: int = 1,
     current_code: bool = False,
+    trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate a run's model, and write metrics and plots into the run's folder.
@@ -94,6 +98,7 @@ def evaluate(
         batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
         workers: Number of processes. Under a launcher, its processes are used.
         current_code: Whether to use today's code of the recipe instead of the code that the run saved.
+        trust: Whether to execute code of a run that came from elsewhere, now and later.
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
@@ -112,18 +117,22 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     if config.replicas is not None:
-        member = run.replicas_folder / "replica-000"
-        raise ConfigError(
-            f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
-        )
+        raise _ensemble_error(run, config.replicas)
     samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     if isinstance(samples, RawEvents) and not current_rank().rank:
         samples.warn()
     size = inference_batch_size(batch_size, config, loaded)
-    task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(), config.device)
+    task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(recipe=loaded), config.device)
     return _evaluate(task, _evaluation_name(name, samples), workers, progress)
+
+
+def _ensemble_error(run: Run, replicas: int) -> ConfigError:
+    member = run.replicas_folder / "replica-000"
+    return ConfigError(
+        f"{run.path} is an ensemble of {replicas}; evaluate a member: {member}, or predict with all of them"
+    )
 
 
 def _evaluation_name(name: str | None, samples: SampleSource) -> str:
@@ -139,9 +148,13 @@ def _evaluate(task: InferenceTask, name: str, workers: int, progress: ProgressCa
     if not total.events:
         assert isinstance(task.samples, RawEvents)  # a split always has samples
         raise task.samples.no_events_error()
-    result = Evaluation(name, total.metrics, total.events, time.perf_counter() - start)
+    times = BatchTimes()
+    if current_rank().rank == 0 and total.first is not None:
+        times = measure_batches(task, total.first)
+    metrics = {**total.metrics, **times.metrics()}
+    result = Evaluation(name, metrics, total.events, time.perf_counter() - start)
     if current_rank().rank == 0:
-        figures = {**total.figures, **total.errors.figures(task.recipe)}
+        figures = {**total.figures, **times.figures(task.recipe), **total.errors.figures(task.recipe)}
         _write(task.run, result, figures, task.samples.title, task.weights)
     return result
 
@@ -165,6 +178,8 @@ class _Total:
     metrics: dict[str, Metric] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
     errors: LargestErrors = field(default_factory=LargestErrors)
+    first: Table | None = None
+    """The first samples, if the recipe has batches to be timed."""
 
 
 class _PortionResult(NamedTuple):
@@ -174,6 +189,8 @@ class _PortionResult(NamedTuple):
     metrics: list[dict[str, Metric]]
     figures: dict[str, Figure]
     errors: list[ErrorExample]
+    compared: ComparedSamples
+    """Samples for the comparison as a whole."""
 
 
 @dataclass
@@ -185,28 +202,38 @@ class EvaluationWork:
     """Whether this process has plotted its first events. Only the plots of the first portion are used."""
     errors: LargestErrors = field(default_factory=LargestErrors)
     """The largest losses that this process has seen."""
+    recipe: Recipe | None = None
+    """The recipe, if its comparison of all samples is part of the evaluation."""
 
     def one(self, engine: ModelRunner, portion: SamplePortion) -> _PortionResult:
         recipe, metrics, figures = engine.recipe, [], dict[str, Figure]()
         losses: list[NDArray[Any]] = []
+        compared = ComparedSamples(self.recipe.comparison_size() if self.recipe else 0)
         for result in engine.run(portion):
             samples, outputs = result.samples, result.outputs
             metrics.append({**result.losses.metrics, **validation.recipe_metrics(recipe, samples, outputs)})
+            compared.add_outputs(recipe, samples, outputs)
             losses += [] if result.losses.per_event is None else [result.losses.per_event]
         if not self.drawn:
             self.drawn, first = True, portion.samples.slice(0, 3)
             outputs, _ = validation.forward(recipe, engine.model, first, engine.device)
             figures = dict(recipe.display(first, outputs, recipe.reconstruct(first, outputs)))
         examples = self.errors.examples(engine, portion.samples, np.concatenate(losses)) if losses else []
-        return _PortionResult(len(portion.samples), metrics, figures, examples)
+        return _PortionResult(len(portion.samples), metrics, figures, examples, compared)
 
     def all(self, results: Iterator[_PortionResult]) -> _Total:
-        total = _Total()
-        for number, (events, metrics, figures, examples) in enumerate(results):
+        total, compared = _Total(), ComparedSamples(self.recipe.comparison_size() if self.recipe else 0)
+        for number, (events, metrics, figures, examples, some) in enumerate(results):
             total.events += events
             total.metrics = add_metrics([total.metrics, *metrics])
             total.figures = figures if not number else total.figures
             total.errors.add(examples)
+            compared.add(some)
+        if self.recipe is not None and compared:
+            comparison = compared.compare(self.recipe)
+            total.metrics |= comparison.metrics
+            total.figures |= comparison.figures
+            total.first = compared.first(TIMED_SAMPLES) if self.recipe.timed_batches else None
         return total
 
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from clew.core.config import Document, validate
+from clew.core.trust import is_file_trusted, refusal
 from clew.data.dataset.batch import Batch
 from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
@@ -26,7 +27,9 @@ from clew.inference.sample_sources import RawEvents
 from clew.inference.saved_model import SAVED_MODEL_ENTRY, load_saved_model
 from clew.recipe import Recipe, find
 from clew.runs import Run
+from clew.runs.run_trust import code_references
 
+_OTHER = "another machine or user"
 ENTRY = "clew.json"
 """Name of the entry of a file that holds its description."""
 
@@ -35,6 +38,8 @@ class ExportedModel(nn.Module):
     """An exported model. It takes a batch of samples and returns outputs by name, on the CPU."""
 
     ending: ClassVar[str]
+    holds_code: ClassVar[bool] = False
+    """Whether loading the file executes what its author wrote."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -98,6 +103,7 @@ class TorchProgramModel(ExportedModel):
     """A program that `torch.export` wrote."""
 
     ending = ".pt2"
+    holds_code = True
     _graph: Any
 
     def _open(self, path: Path) -> str:
@@ -135,6 +141,7 @@ class SavedModelFolder(ExportedModel):
     """A SavedModel of TensorFlow, computed by TensorFlow."""
 
     ending = ".savedmodel"
+    holds_code = True
 
     def _open(self, path: Path) -> str:
         self._loaded = load_saved_model(path)
@@ -218,9 +225,32 @@ def recipe_from_facts(facts: ExportFacts) -> Recipe:
     return kind(validate(kind.Config, Document(facts.settings, source="the exported model")))
 
 
+def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
+    """Read the description of an exported file, if neither the file nor the recipe that it names run code unasked.
+
+    A file that this user exported or trusted is read. Of others, ONNX and Keras files are: they hold no code.
+
+    Args:
+        path: The file, or the folder of a SavedModel.
+        use_recipe: Whether the recipe that the file names is used.
+
+    Raises:
+        RunError: It would run code that this user neither exported nor trusted.
+        ConfigError: The file does not exist or cannot be read.
+    """
+    kind = MODEL_CLASSES[path.suffix]
+    if kind.holds_code and path.exists() and not is_file_trusted(path):
+        raise refusal(path, _OTHER, [f"a {path.suffix} file is a program"])
+    facts = read_facts(path)
+    references = code_references({"recipe": facts.recipe, **facts.settings})
+    if use_recipe and references and not is_file_trusted(path):
+        raise refusal(path, _OTHER, [f"the recipe {facts.recipe}"])
+    return facts
+
+
 @functools.cache
 def read_facts(path: Path) -> ExportFacts:
-    """Read the description of an exported file."""
+    """Read the description of an exported file. A `.pt2` file and a SavedModel are executed by this."""
     return load(path).facts
 
 

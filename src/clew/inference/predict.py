@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.files import atomic_path
+from clew.core.trust import trust_file
 from clew.data import writers
 from clew.data.dataset import Dataset
 from clew.data.table import EVENT_COLUMNS, Ragged, Table, concat, in_memory
@@ -48,6 +49,7 @@ def predict(
     workers: int = 1,
     replace: bool = False,
     current_code: bool = False,
+    trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
@@ -66,7 +68,7 @@ def predict(
             `event`, ...), if they exist.
         raw: Whether to add the outputs of the network that have one row per event.
         replace: Whether an existing `output` may be replaced.
-        data, split, weights, recipe, batch_size, workers, current_code, progress: See `clew.evaluate`.
+        data, split, weights, recipe, batch_size, workers, current_code, trust, progress: See `clew.evaluate`.
 
     Returns:
         The path of `output`, or one row per event: a table, or for events in memory the kind of `events`. An array
@@ -84,12 +86,11 @@ def predict(
         (3, 1)
     """
     check_not_in_worker("clew.predict")
-    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code).with_files()
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code, trust).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
-    if columns is None and in_memory.is_plain_array(request.events):
-        columns = ()
-    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if columns is None else tuple(columns), raw)
+    names = () if columns is None and in_memory.is_plain_array(request.events) else columns
+    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if names is None else tuple(names), raw)
     table = _write_rows(make, rows, path, workers, progress)
     return path or (table if request.events is None else in_memory.like(request.events, table))
 
@@ -126,6 +127,7 @@ class _Request:
     batch_size: int | None
     events: Any = None
     current_code: bool = False
+    trust: bool = False
 
     def with_files(self) -> _Request:
         """Return the request with `events` as `input` if they are names of files.
@@ -156,7 +158,7 @@ class _Request:
 
 def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code)
+    recipe, config = recipe_of_run(run, request.recipe, current_code=request.current_code, trust=request.trust)
     is_raw = bool(request.input) or request.events is not None
     events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
     if events is not None and request.input and not current_rank().rank:
@@ -170,7 +172,9 @@ def _task_of_run(run: Any, request: _Request) -> Make:
 def _task_of_file(file: Any, request: _Request) -> Make:
     """Make the task of an exported model."""
     path = Path(file).absolute()
-    facts, run = exported_model.read_facts(path), exported_model.meeting_run(path)
+    if request.trust:
+        trust_file(path)
+    facts, run = exported_model.read_trusted_facts(path, request.recipe is None), exported_model.meeting_run(path)
     is_raw = bool(request.input) or request.events is not None
     if request.data is None and not is_raw:
         raise ConfigError(f"{file}: give the events to predict: a dataset (--dataset), or raw events (--input)")

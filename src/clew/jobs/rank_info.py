@@ -56,12 +56,24 @@ def current_rank(environment: Mapping[str, str] | None = None) -> RankInfo:
         environment: The variables; None: those of this process.
     """
     variables = os.environ if environment is None else environment
+    places = []
     for launcher, (rank, ranks, local_rank, local_ranks) in _NAMES.items():
         if rank in variables and ranks in variables and (launcher != "srun" or "SLURM_STEP_ID" in variables):
             local = variables.get(local_ranks, variables[ranks]).split("(")[0].split(",")[0]  # Slurm writes 2(x3),1
             local_number = int(variables.get(local_rank, 0))
-            return RankInfo(int(variables[rank]), int(variables[ranks]), local_number, int(local), launcher)
-    return RankInfo()
+            places.append(RankInfo(int(variables[rank]), int(variables[ranks]), local_number, int(local), launcher))
+    if len(places) > 1 and _is_copy(places[0], places[1], variables):
+        return places[1]
+    return places[0] if places else RankInfo()
+
+
+def _is_copy(first: RankInfo, second: RankInfo, variables: Mapping[str, str]) -> bool:
+    """Whether the variables of torchrun are those that clew gave a script (`script_ranks`), not torchrun itself.
+
+    Ranks of another launcher meet by a file of the user. The store of torchrun is open to all users.
+    """
+    same = (first.rank, first.ranks) == (second.rank, second.ranks)
+    return first.launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in variables and same
 
 
 def open_rank_store(place: RankInfo, folder: Path) -> Store:
@@ -79,6 +91,27 @@ def open_rank_store(place: RankInfo, folder: Path) -> Store:
     one_host = place.local_ranks == place.ranks
     file = (private_folder() if one_host else folder) / f".clew-meeting-{os.getuid()}-{_key(place, one_host)}"
     return open_store_at(file, place.rank, place.ranks, "127.0.0.1" if one_host else os.uname().nodename)
+
+
+def meeting_address(place: RankInfo, folder: Path) -> tuple[str, int]:
+    """A host and a port of rank 0, which all ranks agree on; `folder` is one that all of them see.
+
+    Returns:
+        The name or address of the host, and a port of it that is free now.
+
+    Raises:
+        RunError: rank 0 did not come, or another user has made a file in its place.
+    """
+    one_host = place.local_ranks == place.ranks
+    file = (private_folder() if one_host else folder) / f".clew-address-{os.getuid()}-{_key(place, one_host)}"
+    if place.rank:
+        host, port = _read(file)
+        return host, int(port)
+    host = "127.0.0.1" if one_host else os.uname().nodename
+    with socket.create_server((host, 0)) as probe:
+        address = host, int(probe.getsockname()[1])
+    write_private(file, f"{address[0]} {address[1]}")
+    return address
 
 
 def open_store_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from clew.jobs.launchers.ranks import RankGroup, free_port
-from clew.jobs.rank_info import current_rank
+from clew.jobs.rank_info import RankInfo, current_rank, meeting_address
 from clew.jobs.supervisor import GRACE, STOPPED
 from clew.jobs.task import ScriptTask
 
@@ -37,9 +37,19 @@ def run(task: ScriptTask, index: int | None = None) -> None:
     """
     environment = {**os.environ, RUN_VARIABLE: task.output, "PYTHONUNBUFFERED": "1"}
     words = [*_interpreter(Path(task.script)), task.script, *task.arguments]
-    if task.workers == 1 or current_rank().ranks > 1:
+    place = current_rank()
+    if place.ranks > 1 and place.launcher != "torchrun":
+        environment |= _torchrun_variables(place, Path(task.output).absolute().parent)
+    if task.workers == 1 or place.ranks > 1:
         os.execvpe(words[0], words, environment)
     raise SystemExit(run_ranks(words, task.workers, environment))
+
+
+def _torchrun_variables(place: RankInfo, folder: Path) -> dict[str, str]:
+    """The variables of torchrun for a rank that srun or mpiexec started; `folder` is one that all ranks see."""
+    folder.mkdir(parents=True, exist_ok=True)
+    group = RankGroup(place.ranks, *meeting_address(place, folder))
+    return group.environment(place.rank, place.local_rank, place.local_ranks)
 
 
 def _interpreter(script: Path) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from clew.core.trust import foreign_origin, is_file_trusted, refusal
 from clew.errors import ConfigError
 
 _MODES = {torch.ops.aten.dropout.default: 2, torch.ops.aten.batch_norm.default: 5}
@@ -48,9 +49,13 @@ def load_graph(path: Path) -> Any:
 
     Raises:
         ConfigError: The file is missing, damaged, or only for batches of one size.
+        RunError: The file came from elsewhere, and was not trusted.
     """
     if not path.is_file():
         raise ConfigError(f"no file {path}")
+    origin = foreign_origin(path)
+    if origin is not None and not is_file_trusted(path):
+        raise refusal(path, origin, ["torch runs pickles when it loads a program"])
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises many kinds of error for another file

@@ -79,6 +79,9 @@ class Recipe:
     """Names of outputs that contain decisions, such as which voxels have energy. Rounding may change a few of them, so
     1% of the values of these outputs may differ between the model and an exported file."""
 
+    timed_batches: ClassVar[Sequence[int]] = ()
+    """Batch sizes for which `clew evaluate` measures the time per sample, as for generative models. Default: none."""
+
     location: ClassVar[str] = ""
     """Name or file of the class, from which `clew.recipe.find` loads it. Set by clew."""
 
@@ -279,6 +282,30 @@ class Recipe:
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:
         """Event displays by title, for the report. Called with a few samples; the arguments are those of `metrics`."""
+        return {}
+
+    def comparison_size(self) -> int:
+        """Largest number of samples of each source that `compare` uses. 0, the default: there is no comparison."""
+        return 0
+
+    def compare(self, true: Table, generated: Table) -> tuple[Mapping[str, Metric], Mapping[str, Figure]]:
+        """Compare two sources of samples as a whole, where sums over batches are not enough.
+
+        Called at the end of `clew evaluate RUN` with the samples and what `reconstruct` returned for them, and by
+        `clew evaluate FILE --against FILE` with the samples of both files.
+
+        Args:
+            true: Up to `comparison_size` samples.
+            generated: Up to as many of the other source.
+
+        Returns:
+            Metrics by name, and plots by name. A plot whose layout has `meta: {"task": NAME}` is shown in a section of
+            that name.
+        """
+        raise RecipeError(f"recipe {type(self).__name__} has no comparison of two sources")
+
+    def reference_times(self) -> Mapping[str, float]:
+        """Seconds per sample of what the model replaces, by name, for the table of times (see `timed_batches`)."""
         return {}
 
     def benchmark_outputs(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:

@@ -17,7 +17,7 @@ def communication_advice(summary: Summary) -> str:
     Args:
         summary: The summary of the run.
     """
-    workers, share = summary.workers, summary.shares.get("communicate", 0.0)
+    workers, share = summary.workers, summary.times.shares.get("communicate", 0.0)
     speed_up = workers * (1 - share)
     if workers < 2 or speed_up >= _MIN_LOSS * workers:
         return ""

@@ -71,7 +71,7 @@ def _runs(runs: list[ComparedRun]) -> str:
             escape(s.device),
             f"{s.epochs_done} of {s.epochs}",
             f"{s.parameters:,}",
-            f"{s.samples_per_second:,.0f}",
+            f"{s.times.samples_per_second:,.0f}",
             f"{s.seconds:,.1f}",
         )
         for number, (run, s) in enumerate((run, run.summary) for run in runs)
@@ -121,11 +121,11 @@ def _quality(comparison: Comparison) -> str:
 def _speed(runs: list[ComparedRun]) -> list[Figure]:
     names = [escape(run.name) for run in runs]
     bar = {"type": "bar", "orientation": "h", "y": names}
-    speeds = [round(run.summary.samples_per_second, 1) for run in runs]
+    speeds = [round(run.summary.times.samples_per_second, 1) for run in runs]
     colours = [_colour(number) for number in range(len(runs))]
-    parts = ("compute", "communicate", "load", "validate")  # same order, so same colours, as in the report
+    parts = ("compute", "communicate", "data wait", "validate")  # same order, so same colours, as in the report
     shares = [
-        {**bar, "name": part, "x": [round(100 * run.summary.shares.get(part, 0.0), 2) for run in runs]}
+        {**bar, "name": part, "x": [round(100 * run.summary.times.shares.get(part, 0.0), 2) for run in runs]}
         for part in parts
     ]
     reversed_axis = {"autorange": "reversed"}

@@ -98,6 +98,7 @@ def _numbers(values: dict[str, Any]) -> str:
 _TEXTS: dict[str, Any] = {
     "start": lambda r: f"process {r['pid']} on {r['host']}, rank {r['rank']} of {r['ranks']}",
     "plan": lambda r: f"{r['epochs']} epochs, {r['steps']:,} steps, {r['samples']:,} samples, on {r['device']}",
+    "load": lambda r: f"samples loaded in {r['seconds']:.3g} s",
     "step": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {_numbers(r['loss'])} ({r['seconds']:.3g} s)",
     "validation": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {_numbers(r['metrics'])}",
     "workers": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {len(r['workers'])} workers, {r['bytes']:,} bytes",

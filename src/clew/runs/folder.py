@@ -20,7 +20,6 @@ from clew.runs.records import Record, RecordWriter
 
 _CLOCK_TOLERANCE = 2.0
 """Seconds by which the clocks of two hosts may differ."""
-_STEP_KINDS = ("step", "validation", "checkpoint")
 RUNS = Path("runs")
 """The folder in which runs are created by default."""
 STATES = ("created", "running", "finished", "stopped", "failed", "interrupted")
@@ -248,14 +247,7 @@ class Run:
 
     def history(self, stream: str = "rank-0") -> list[Record]:
         """The records of a stream without those of steps that a resumed run repeated."""
-        history: list[Record] = []
-        for record in self.records(stream):
-            if record["kind"] == "resume":
-                history = [
-                    each for each in history if each["kind"] not in _STEP_KINDS or each["step"] <= record["step"]
-                ]
-            history.append(record)
-        return history
+        return records.current_records(self.records(stream))
 
     def last(self, kind: str, stream: str = "rank-0") -> Record | None:
         """The newest record of a kind, or None."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from clew.runs import records
 from clew.runs.folder import Run
 from clew.runs.progress import progress_of
 from clew.runs.records import Record
+from clew.runs.times import TIMED_KINDS, RunTimes, time_totals
 from clew.runs.untrained import never_trained
 
 _RECENT = 12
-"""Number of records for the speed."""
+"""Number of records that are read first."""
 _MARKS = ("start", "end")
 _EPOCHS = re.compile(r"^train:\n(?:[ \t]+.*\n)*?[ \t]+epochs: (\d+)$", re.MULTILINE)
 _RECIPE = re.compile(r"^recipe:(?= |$).*(?:\n[ \t]+.*)*", re.MULTILINE)
@@ -45,8 +46,8 @@ class RunListing:
     """Seconds since 1970; 0 without records."""
     seconds: float = 0.0
     """From the first record to the last."""
-    samples_per_second: float = 0.0
-    """Of all ranks, from the newest records; `summarize` has the mean of the whole run."""
+    times: RunTimes = field(default_factory=RunTimes)
+    """Speed, time per epoch, load time and data wait."""
     metrics: dict[str, float | None] = field(default_factory=dict)
     """Metrics of the newest validation."""
     message: str = ""
@@ -77,7 +78,8 @@ def _read_listing(run: Run) -> RunListing:
     if not first_records:
         return RunListing(run.path.name, str(run.path), "created", recipe)
     newest = list(itertools.islice(records.read_reversed(stream), _RECENT))
-    validation = _validation(newest) or _validation(records.read_reversed(stream, ("resume", "validation")))
+    validation = _newest(newest, "validation") or _newest(_reversed(stream, "validation"), "validation")
+    timed = _newest(newest, *TIMED_KINDS) or _newest(_reversed(stream, *TIMED_KINDS), *TIMED_KINDS)
     state, end = run.state_and_end(_mark(newest) or _mark(records.read_reversed(stream, _MARKS)))
     progress = progress_of([*(record for record in first_records if record["kind"] in ("start", "plan")), *validation])
     return RunListing(
@@ -90,7 +92,7 @@ def _read_listing(run: Run) -> RunListing:
         epochs_done=progress.epochs_done,
         started=float(first_records[0]["time"]),
         seconds=newest[0]["time"] - first_records[0]["time"],
-        samples_per_second=_speed(newest),
+        times=_times(run, timed),
         metrics=progress.metrics,
         message=str(end["message"]) if end else "",
         trained=not never_trained(run),
@@ -101,26 +103,22 @@ def _mark(newest: Iterable[Record]) -> Record | None:
     return next((record for record in newest if record["kind"] in _MARKS), None)
 
 
-def _speed(newest: list[Record]) -> float:
-    """Samples per second between the oldest and the newest of these steps, since the last start."""
-    steps: list[Record] = []
-    for record in newest:
-        if record["kind"] == "step":
-            steps.append(record)
-        elif record["kind"] in ("start", "resume"):
-            steps += (
-                [{"samples": 0}] if record["kind"] == "start" else []
-            )  # a resumed run starts with the samples it had
-            break
-    seconds = sum(step["seconds"] for step in steps[:-1])
-    return float((steps[0]["samples"] - steps[-1]["samples"]) / seconds) if seconds else 0.0
+def _times(run: Run, timed: Sequence[Record]) -> RunTimes:
+    """The times in the newest step or validation. Records of older versions have none: all records are added up."""
+    if not timed:
+        return RunTimes()
+    return RunTimes.read(timed[0]) or time_totals(run.history(run.main_stream)).times()
 
 
-def _validation(newest: Iterable[Record]) -> list[Record]:
-    """The newest validation that counts: one that a resumed run repeats does not count, as in `Run.history`."""
+def _reversed(stream: Path, *kinds: str) -> Iterable[Record]:
+    return records.read_reversed(stream, ("resume", *kinds))
+
+
+def _newest(newest: Iterable[Record], *kinds: str) -> Sequence[Record]:
+    """The newest record of these kinds that counts: one that a resumed run repeats does not, as in `Run.history`."""
     limit = float("inf")
     for record in newest:
-        if record["kind"] == "validation" and record["step"] <= limit:
+        if record["kind"] in kinds and record["step"] <= limit:
             return [record]
         limit = min(limit, record["step"]) if record["kind"] == "resume" else limit
     return []

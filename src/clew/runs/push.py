@@ -19,6 +19,7 @@ from clew.core.files import sha256, write_text
 from clew.errors import RunError, ServerError
 from clew.runs.folder import Run
 from clew.runs.records import Record
+from clew.runs.run_trust import trust_own_run
 
 _RECORDS = 2000
 """Of one request, at most."""
@@ -123,6 +124,7 @@ class Pusher:
             return 0
         if self._sent is None:
             self._sent = {each["name"]: each["sha256"] for each in self.link.pages(f"/runs/{self.number}/artefacts")}
+        trust_own_run(self.run)  # `clew runs get` may bring it back
         sent = 0
         for path, kind in self._files():
             name, content = path.relative_to(self.run.path).as_posix(), sha256(path)

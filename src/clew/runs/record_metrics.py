@@ -13,6 +13,7 @@ from typing import Any
 LEAD = "rank-0"
 """The stream of rank 0, which has the steps, validations and the end of a run."""
 SPEED, WAIT, COMMUNICATE = "speed/samples_per_second", "speed/wait", "speed/communicate"
+EPOCH_SECONDS = "speed/epoch_seconds"
 MAX_INTEGER = 2**53
 LATEST = 2.5e11
 """The latest time that can be converted to a date, in seconds since 1970 (the year 9892)."""
@@ -61,6 +62,10 @@ def metric_values(stream: str, record: Mapping[str, Any], samples_before: float)
         yield from _step_metrics(record, samples_before)
     elif stream == LEAD and kind == "validation":
         yield from _prefixed("val/", record.get("metrics"))
+        times = record.get("times")
+        seconds = finite_number(times.get("epoch_seconds")) if isinstance(times, Mapping) else None
+        if seconds is not None:
+            yield EPOCH_SECONDS, seconds
     elif kind == "usage":
         rank = stream.removeprefix("usage-")
         suffix = "" if rank == "0" else f"@{rank}"

@@ -14,11 +14,12 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from clew.errors import ClewError, InterruptError, RunError, StoppedError
+from clew.runs.times import TIMED_KINDS, TimeTotals, time_totals
 from clew.storage.locations import mask_secrets
 
 Record: TypeAlias = dict[str, Any]
@@ -28,6 +29,7 @@ SCHEMA = 1
 KINDS: dict[str, frozenset[str]] = {
     "start": frozenset({"schema", "host", "pid", "rank", "ranks"}),
     "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
+    "load": frozenset({"seconds"}),
     "step": frozenset({"epoch", "step", "samples", "loss", "seconds", "wait", "communicate"}),
     "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
     "workers": frozenset({"epoch", "step", "workers", "staleness", "bytes", "returned"}),
@@ -40,6 +42,7 @@ KINDS: dict[str, frozenset[str]] = {
     "end": frozenset({"status", "message"}),
 }
 
+_STEP_KINDS = ("step", "validation", "checkpoint")
 _BLOCK = 1 << 14
 """Bytes read at a time from the end of a stream; about sixty records."""
 _LINE_START = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
@@ -61,12 +64,14 @@ def end_facts(error: BaseException) -> dict[str, Any]:
 class RecordWriter:
     """Appends records to one stream. Each record is passed to the operating system before `write` returns.
 
-    Not thread-safe.
+    Steps and validations get the field `times`, the times of the run so far (`times.RunTimes`). Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._seq = _repair(path)
+        self._path, self._seq = path, _repair(path)
+        self._totals = None if self._seq else TimeTotals()
+        """The times so far; None if they must be read from the file."""
         self.listeners: list[Callable[[Record], None]] = []
         """Called with every record after it was written."""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -85,6 +90,7 @@ class RecordWriter:
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
         if self._seq == 0:
             record["uid"] = secrets.token_hex(8)
+        self._add_times(record)
         try:
             line = json.dumps(record, allow_nan=False)
         except ValueError:
@@ -94,6 +100,17 @@ class RecordWriter:
         self._seq += 1
         for listener in self.listeners:
             listener(record)
+
+    def _add_times(self, record: Record) -> None:
+        """Count the record's times, and add the field `times` if the record has one."""
+        if record["kind"] == "resume":
+            self._totals = None  # the steps that will be repeated count no more
+        elif self._totals is not None:
+            self._totals.update(record)
+        elif record["kind"] in TIMED_KINDS:
+            self._totals = time_totals([*current_records(read(self._path)), record])
+        if record["kind"] in TIMED_KINDS and self._totals is not None:
+            record["times"] = self._totals.facts(record)
 
     def close(self) -> None:
         """Close the file."""
@@ -123,6 +140,16 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
             if is_new:
                 yield record
+
+
+def current_records(stream: Iterable[Record]) -> list[Record]:
+    """Return the records of a stream without those of steps that a resumed run repeated."""
+    history: list[Record] = []
+    for record in stream:
+        if record["kind"] == "resume":
+            history = [each for each in history if each["kind"] not in _STEP_KINDS or each["step"] <= record["step"]]
+        history.append(record)
+    return history
 
 
 def read_reversed(path: Path, kinds: Collection[str] | None = None) -> Iterator[Record]:

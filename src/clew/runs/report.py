@@ -43,7 +43,8 @@ def _facts(summary: Summary) -> list[str]:
         f"{summary.workers} worker{'s' if summary.workers > 1 else ''}",
         *([f"on {escape(summary.device)}"] if summary.device else []),
         f"{summary.parameters:,} parameters",
-        f"{summary.samples_per_second:,.0f} samples/s",
+        f"{summary.times.samples_per_second:,.0f} samples/s",
+        *([f"{per_epoch:.3g} s per epoch"] if (per_epoch := summary.times.seconds_per_epoch) is not None else []),
         f"{summary.seconds:.0f} s",
     ]
 
@@ -129,8 +130,10 @@ def _details(run: Run, summary: Summary) -> str:
     if run.dataset_file.exists():
         manifest = json.loads(run.dataset_file.read_text())
         parts.append(f"<details><summary>Dataset</summary>{_dataset(manifest)}</details>")
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in summary.shares.items())
-    time = f'<p class="facts">Time of rank 0: {shares}</p>' if shares else ""
+    facts = [f"{name} {share:.1%}" for name, share in summary.times.shares.items()]
+    load = summary.times.load_seconds
+    facts += [f"before that, {load:.3g} s to load the samples"] if facts and load is not None else []
+    time = f'<p class="facts">Time of rank 0: {", ".join(facts)}</p>' if facts else ""
     return f"{time}{''.join(parts)}"
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from clew.runs import resource_usage
 from clew.runs.folder import Run
 from clew.runs.progress import progress_of
+from clew.runs.times import RunTimes, time_totals
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,8 @@ class Summary:
     """The device of rank 0; empty before its plan is recorded, and for a training loop outside clew."""
     seconds: float
     """From the first record to the last."""
-    samples_per_second: float
-    """During training, over all ranks; without the first epoch if there are several."""
-    shares: dict[str, float]
-    """Shares of the time: load, communicate, compute, validate."""
+    times: RunTimes
+    """Speed, time per epoch, load time, data wait, and shares of the time."""
     loading: str
     """Where samples were stored and how fast they were loaded; empty if they were in memory."""
     memory: float | None
@@ -46,7 +44,6 @@ def summarize(run: Run) -> Summary:
     records, end = run.history(run.main_stream), run.end()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})
-    steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
     train, progress = data.get("train", {}), progress_of(records)
     return Summary(
@@ -59,35 +56,13 @@ def summarize(run: Run) -> Summary:
         parameters=int(plan.get("parameters", 0)),
         device=str(plan.get("device", "")),
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
-        samples_per_second=_speed(steps, int(plan.get("samples", 0))),
-        shares=_shares(steps, validations),
+        times=time_totals(records).times(),
         loading=_loading(validations[-1].get("loading", {})) if validations else "",
         memory=resource_usage.peak_memory(run),
         energy=joules(records[-1]["time"]) if records and (joules := resource_usage.energy_used(run)) else None,
         metrics=progress.metrics,
         message=str(end["message"]) if end else "",
     )
-
-
-def _speed(steps: list[dict[str, Any]], samples: int) -> float:
-    warm = [step for step in steps if step["epoch"] > 0] or steps
-    if not warm:
-        return 0.0
-    before = samples if warm[0]["epoch"] > 0 else 0
-    seconds = sum(step["seconds"] for step in warm)
-    return (warm[-1]["samples"] - before) / seconds if seconds else 0.0
-
-
-def _shares(steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> dict[str, float]:
-    total = sum(step["seconds"] for step in steps)
-    parts = {
-        "load": sum(step["wait"] for step in steps),
-        "communicate": sum(step["communicate"] for step in steps),
-        "validate": sum(record["seconds"] for record in validations if not record.get("background")),
-    }
-    parts["compute"] = total - parts["load"] - parts["communicate"]
-    whole = sum(parts.values())
-    return {name: seconds / whole for name, seconds in parts.items()} if whole else {}
 
 
 def _loading(facts: dict[str, float]) -> str:

@@ -12,6 +12,7 @@ from clew.runs.folder import Run
 from clew.runs.html_page import label
 from clew.runs.record_metrics import samples_per_second
 from clew.runs.records import Record
+from clew.runs.times import time_totals
 
 
 def training_figures(run: Run) -> dict[str, Figure]:
@@ -132,16 +133,7 @@ def _time(run: Run) -> Figure:
     """How each rank spent its time."""
     bars: dict[str, list[float]] = {}
     for stream in run.streams():
-        history = run.history(stream)
-        steps, validations = _of_kind(history, "step"), _of_kind(history, "validation")
-        load, communication = sum(s["wait"] for s in steps), sum(s["communicate"] for s in steps)
-        parts = {
-            "compute": sum(s["seconds"] for s in steps) - load - communication,
-            "communicate and wait": communication,
-            "load": load,
-            "validate": sum(v["seconds"] for v in validations if not v.get("background")),
-        }
-        for name, seconds in parts.items():
+        for name, seconds in time_totals(run.history(stream)).times().parts.items():
             bars.setdefault(name, []).append(round(seconds, 3))
     traces = [
         {"type": "bar", "orientation": "h", "name": name, "y": run.streams(), "x": seconds}

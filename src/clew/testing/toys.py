@@ -22,6 +22,7 @@ from clew.data.table import Table
 from clew.metrics import Mean, Metric
 from clew.recipe import Recipe
 from clew.runs import Run
+from clew.runs.times import time_totals
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -166,7 +167,10 @@ def trained_samples(folder: Path) -> Counter[str]:
 
 
 def check_run(run: Run, dataset: Dataset, *, epochs: int, processes: int) -> None:
-    """Check that all processes ended well, every epoch was validated, and every sample was used once per epoch."""
+    """Check that all processes ended well, every epoch was validated, and every sample was used once per epoch.
+
+    The run must also know its speed, its time per epoch and its load time.
+    """
     assert run.state == "finished"
     streams = run.streams()
     assert len(streams) == processes, f"{len(streams)} processes wrote records"
@@ -174,6 +178,8 @@ def check_run(run: Run, dataset: Dataset, *, epochs: int, processes: int) -> Non
         end = run.last("end", stream)
         assert end is not None and end["status"] == "finished", f"{stream} did not finish"
     assert {record["epoch"] for record in run.records(kind="validation")} == set(range(epochs))
+    times = time_totals(run.history()).times()
+    assert times.samples_per_second and times.seconds_per_epoch and times.load_seconds, f"a time is missing: {times}"
     numbers = [str(number) for number in dataset.read("train").fixed("number")]
     counted = trained_samples(run.path.parent)
     assert counted == Counter(dict.fromkeys(numbers, epochs)), "a sample was not used once per epoch"

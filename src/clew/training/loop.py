@@ -139,8 +139,8 @@ class _Loop:
             samples=len(self.loader.store),
             parameters=self.parameters,
             device=str(self.device),
-            filling=self.load_seconds,
         )
+        self.writer.write("load", seconds=self.load_seconds)
         while self.epoch < self.config.epochs and not self.end_reason:
             if not self._train_epoch():
                 self.epoch, self.epoch_step = self.epoch + 1, 0
@@ -186,7 +186,7 @@ class _Loop:
         if len(state["ranks"]) == self.strategy.ranks:
             restore_rank_state(state["ranks"][self.strategy.rank], self.model, self.device)
         files = {"file": path.name, "damaged": [file.name for file in damaged]}
-        self.writer.write("resume", epoch=self.epoch, step=self.step, **files)
+        self.writer.write("resume", epoch=self.epoch, step=self.step, samples=self.samples, **files)
 
     def close(self) -> None:
         """Wait for files that are being written, and end threads and processes."""

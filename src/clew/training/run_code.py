@@ -14,6 +14,7 @@ import clew
 from clew.core.source_files import local_sources
 from clew.data.dataset import Dataset
 from clew.data.prepare.content_keys import differences, preparation_parts
+from clew.errors import RunError
 from clew.jobs.rank_info import current_rank
 from clew.models.columns import Columns, ColumnsConfig
 from clew.models.loading import MODEL_ENDINGS
@@ -71,8 +72,17 @@ def files_of(recipe: Recipe) -> tuple[dict[str, Path], str]:
 
 
 def saved_recipe(run: Run, code: SavedCode) -> type[Recipe] | None:
-    """Return the recipe class of a run from its saved code, or None if that is no part of it."""
-    return find(f"{(run.code_folder / code.recipe).resolve()}") if code.recipe else None
+    """Return the recipe class of a run from its saved code, or None if that is no part of it.
+
+    Raises:
+        RunError: The index of the saved code names a file outside of it.
+    """
+    if not code.recipe:
+        return None
+    path = (run.code_folder / code.recipe).resolve()
+    if run.code_folder.resolve() not in path.parents:
+        raise RunError(f"{run.code_folder}: its recipe {code.recipe} is not in this folder; the run is damaged")
+    return find(str(path))
 
 
 def with_saved_places(run: Run, code: SavedCode, config: Any) -> Any:

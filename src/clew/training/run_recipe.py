@@ -16,12 +16,15 @@ from clew.models.columns import Columns
 from clew.recipe import Recipe, find, resolve
 from clew.runs import Run
 from clew.runs.folder import find_run_path
+from clew.runs.run_trust import check_run_trust, trust_run
 from clew.runs.saved_code import SavedCode
 from clew.training.config import TrainConfig
 from clew.training.run_code import saved_recipe, warn_about_code, with_saved_places
 
 
-def recipe_of_run(run: Run, recipe: Any = None, *, current_code: bool = False) -> tuple[Recipe, TrainConfig]:
+def recipe_of_run(
+    run: Run, recipe: Any = None, *, current_code: bool = False, trust: bool = False
+) -> tuple[Recipe, TrainConfig]:
     """Return the recipe and the training settings of a run. The code is the one that the run was trained with.
 
     Args:
@@ -29,15 +32,20 @@ def recipe_of_run(run: Run, recipe: Any = None, *, current_code: bool = False) -
         recipe: The recipe or the model itself, if it was typed into a notebook. Not needed for a run that was trained
             in this process.
         current_code: Whether to use today's code of the recipe instead of the one that the run saved.
+        trust: Whether the user trusts the code of the run from now on, wherever it came from.
 
     Raises:
         RecipeError: The recipe cannot be loaded again.
+        RunError: The run came from elsewhere, and its code was not trusted.
 
     Warns:
         CodeWarning: Today's code differs from that of the run.
     """
     if recipe is None and run.recipe is not None and not current_code:
         return run.recipe, _train_config(run.config())
+    if trust:
+        trust_run(run)
+    check_run_trust(run, recipe=recipe is None)
     if recipe is None and not run.config().data.get("recipe"):
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be loaded again; pass it as recipe=")
     code = SavedCode.of_run(run)
@@ -65,6 +73,7 @@ def warn_if_code_changed(name: str | Path) -> None:
     run = Run(find_run_path(name))
     code = SavedCode.of_run(run) if run.config_file.is_file() else None
     if code is not None:
+        check_run_trust(run)
         with contextlib.suppress(ClewError):  # code that cannot be loaded is reported where it is used
             warn_about_code(run, code, _build(run.config())[0], current=True)
 

@@ -58,7 +58,8 @@ def _objective_value(run: Run, best: Record, objective: Objective) -> float:
     if name in ("seconds", "cpu_seconds"):
         cost = run_cost(run)
         return cost.seconds if name == "seconds" else cost.cpu
-    return float(getattr(summarize(run), name))
+    summary = summarize(run)
+    return float(getattr(summary if hasattr(summary, name) else summary.times, name))
 
 
 def missing_metric_message(end: Record, objectives: Sequence[Objective]) -> str:

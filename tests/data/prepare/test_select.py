@@ -119,8 +119,9 @@ def test_changed_cuts_are_explained(low: Path, tmp_path: Path) -> None:
     _prepare(tmp_path / "d", low, where="pt > 2")
     place: dict[str, Any] = {"input": [str(low)], "output": str(tmp_path / "d"), "cache": str(tmp_path / "d.cache")}
     explanation = explain(_recipe(Select(where="pt > 3")), **place)
-    assert explanation.stages == {"read": (1, 1), "transforms": (0, 1), "prepare": (0, 1)}
-    assert explanation.reasons["transforms"] == ['settings[0].where: "pt > 2" became "pt > 3"']
+    assert [explanation.stages[name].word for name in ("select", "prepare")] == ["miss", "miss"]
+    assert explanation.reasons["select"] == ['settings.where: "pt > 2" became "pt > 3"']
+    assert explanation.reasons["prepare"] == ["the stage select has changed"]
 
 
 def test_the_tracking_recipe_takes_cuts(events: Path, tmp_path: Path) -> None:

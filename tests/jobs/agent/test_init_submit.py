@@ -16,7 +16,7 @@ from tests.jobs.agent.conftest import StartAgent
 from tests.sites import long
 
 ClientFor = Callable[..., Client]
-SETTINGS: Mapping[str, Mapping[str, Any]] = {"lartpc": {"image": {"rows": 200, "columns": 200}}}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {"lartpc": {"image": {"rows": 625, "columns": 625}}}
 """Settings of recipes that are large by default."""
 EVENTS = {"particleflow": 20, "lartpc": 20, "small": 300}
 _OTHERS = [each for each in starting_points() if each not in ("small", "tracking")]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clew import Client, Dataset
+from clew import Client, Dataset, Run
 from clew.client.submission import submission
+from clew.core.config import to_yaml
 from clew.data.prepare.reuse import find_dataset
 from clew.errors import ConfigError
 from clew.storage.models import find_models
@@ -18,6 +19,7 @@ from tests.jobs.agent.test_jobs import command
 from tests.tuning import RECIPE
 
 ClientFor = Callable[..., Client]
+SMALL = {"train.epochs": 1, "train.threads": 1}
 SCRIPT = """
 from pathlib import Path
 import clew
@@ -59,6 +61,52 @@ def test_a_scripts_metrics_and_files_are_stored_and_found(
     (model,) = find_models(str(store), "val_accuracy > 0.7")
     assert (Path(model.location) / "artefacts" / "weights.txt").read_text() == "1 2 3"
     assert (Path(model.location) / "report.html").exists()
+
+
+def test_an_evaluation_stores_its_run_again_with_the_new_metrics(
+    client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
+) -> None:
+    ada, store = client_for("ada"), str(tmp_path / "models")
+    start_agent(ada, clew=True)
+    trained = ada.submit(RECIPE, SMALL, dataset=str(flat.path), name="slope", store=store)
+    trained.wait(seconds=100)
+    (model,) = find_models(store)
+    assert Run(Path(model.location)).evaluations() == {}
+    evaluation = ada.submit(str(trained.id), kind="evaluate", name="checked", store=store)
+    evaluation.wait(seconds=100)
+    assert evaluation.stored == trained.stored == model.location
+    (record,) = Run(Path(model.location)).evaluations().values()
+    assert record["events"] > 0 and "loss" in record["metrics"]
+    (again,) = find_models(store)
+    assert set(again.facts) > set(model.facts), "the evaluation's metrics can be searched for"
+
+
+def test_a_study_stores_the_run_of_its_best_trial(
+    client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
+) -> None:
+    ada, store = client_for("ada"), str(tmp_path / "models")
+    start_agent(ada, clew=True)
+    space = {"train.optimizer.lr": {"choice": [1e-6, 0.05]}}
+    tune = {"space": space, "trials": 2, "parallel": 1, "sampler": {"name": "grid"}}
+    settings = {"recipe": RECIPE, "train": {"epochs": 2, "threads": 1, "batch_size": 60}, "tune": tune}
+    (tmp_path / "study.yaml").write_text(to_yaml(settings))
+    job = ada.submit(str(tmp_path / "study.yaml"), dataset=str(flat.path), kind="tune", name="rates", store=store)
+    job.wait(seconds=200)
+    (model,) = find_models(store)
+    assert model.location == job.stored and Path(model.location).name.startswith("rates-")
+    assert Run(Path(model.location)).config().data["train"]["optimizer"]["lr"] == 0.05
+
+
+def test_a_benchmark_stores_its_files(
+    client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
+) -> None:
+    ada, store = client_for("ada"), tmp_path / "benchmarks"
+    start_agent(ada, clew=True)
+    words = f"scale {RECIPE} --dataset {flat.path} --workers 1 --strategy allreduce --repeat 1 --threads 1"
+    job = ada.submit(words, kind="bench", name="sizes", store=str(store))
+    job.wait(seconds=200)
+    assert job.stored == str(store / f"sizes-{job.id}")
+    assert json.loads((Path(job.stored) / "scale.json").read_text())["trainings"][0]["workers"] == 1
 
 
 def test_a_store_that_cannot_be_written_is_reported_and_the_job_is_done(

@@ -14,9 +14,11 @@ from clew import Dataset, Run, Table, settings
 from clew.errors import ConfigError
 from clew.recipes.fastsim.columns import ENERGY, VOXELS
 from clew.recipes.fastsim.metrics import HistogramPair
+from clew.runs.report import write_report
 
 CELLS = (8, 6, 6)
 SMALL = ["geometry.kind=grid", "geometry.cells=[8,6,6]", "model.channels=8", "model.latent=8", "train.threads=1"]
+QUICK = ["quality.seeds=2", "quality.epochs=2"]
 Trained = tuple[Dataset, Run]
 
 
@@ -39,7 +41,7 @@ def write_grid(path: Path, count: int) -> str:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("fastsim")
-    loaded = settings.load_settings("fastsim", [*SMALL, "train.epochs=16", "train.batch_size=32"])
+    loaded = settings.load_settings("fastsim", [*SMALL, *QUICK, "train.epochs=16", "train.batch_size=32"])
     files = [write_grid(folder / "grid.h5", 640)]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
     return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
@@ -59,6 +61,25 @@ def test_an_evaluation_draws_the_figures(trained: Trained) -> None:
     assert all(0 <= result.metrics[f"separation/{name}"].value <= 1 for name in names)
     drawn = [path.name for path in (trained[1].plots / "test").glob("*.json")]
     assert all(any(name in each for each in drawn) for name in names)
+
+
+def test_an_evaluation_compares_all_showers(trained: Trained) -> None:
+    """Classifiers, distances, profiles, correlations, pictures and times are in the report, with errors."""
+    metrics = clew.evaluate(trained[1], name="whole").metrics
+    for name in ("auc/features", "auc/voxels", "distance/frechet_x1000", "distance/kernel_x1000"):
+        assert np.isfinite(metrics[name].value) and metrics[name].error >= 0, name
+    assert metrics["auc/voxels"].value > 0.5
+    assert metrics["time/cpu_batch_1_ms"].value > metrics["time/cpu_batch_100_ms"].value > 0
+    drawn = " ".join(sorted(path.name for path in (trained[1].plots / "whole").glob("*.json")))
+    figures = (
+        *("response", "resolution", "longitudinal", "lateral", "widths", "centres", "sparsity", "layer_separation"),
+        *("correlations_true", "correlations_generated", "correlations_difference", "roc_voxels", "roc_features"),
+        *("shower_0_true", "shower_0_generated", "layer_3_energy", "times"),
+    )
+    assert [name for name in figures if f"-{name}.json" not in drawn] == []
+    write_report(trained[1])
+    page = trained[1].report_file.read_text()
+    assert all(f"Evaluation: whole, {task}" in page for task in ("classifiers", "profiles", "layers", "correlations"))
 
 
 def test_showers_are_generated_from_energies_alone(trained: Trained, tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_mistakes_are_reported_at_their_fields(alone: Live) -> None:
         assert response.status_code == 422 and "../b.py" in response.text
 
 
+def test_places_in_stores_are_accepted_and_unknown_schemes_are_refused(alone: Live) -> None:
+    store = "rucio:user.me:models?rse=DISK"
+    with logged_in(alone, alone.token) as client:
+        values = {"kind": "train", "recipe": "tracking", "job.name": "mine", "job.store": store}
+        for url in ("rucio:user.me:samples", "s3://bucket/samples", "root://host//samples", "https://host/samples"):
+            answer = client.post("/submit/check", data={**values, "job.dataset": url}).json()
+            assert answer["fields"] == {}, answer
+        answer = client.post("/submit/check", data={**values, "job.dataset": "rucoi:user.me:samples"}).json()
+        assert "unknown scheme 'rucoi'" in answer["fields"]["job.dataset"]
+
+
 def test_settings_of_clew_are_not_settings_of_an_own_recipe() -> None:
     form = make_form(OWN, "train")
     form.fill({"settings": "train: {epochs: 3}"})

@@ -196,7 +196,7 @@ class ManualWorker:
 
 
 def report(done: Any = ()) -> dict[str, Any]:
-    times = {"seconds": 0.1, "wait": 0.0, "communicate": 0.0}
+    times = {"seconds": 0.1, "wait": 0.0, "communicate": 0.0, "load": 0.0}
     return {"done": list(done), "losses": {}, "samples": 0, "workers": 1, "wants_lease": True, "version": 0, **times}
 
 

@@ -22,6 +22,7 @@ from clew.core.config import to_yaml
 from clew.core.files import write_text
 from clew.errors import ConfigError, StoppedError
 from clew.recipe import find
+from clew.runs.listing import list_run
 from clew.training.api import resume
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
@@ -250,6 +251,7 @@ def test_an_ensemble_gives_mean_and_spread(flat: Dataset, tmp_path: Path) -> Non
     run = clew.train(BEND, flat, output=tmp_path / "all", replicas=5, seed=7, **settings)
     members = run.replicas()
     assert [each.config().data["train"]["seed"] for each in members] == [7, 8, 9, 10, 11]
+    assert all(list_run(each).times.load_seconds for each in members)
     last = run.last("validation") or {}
     losses = [min(r["metrics"]["loss"] for r in each.records(kind="validation")) for each in members]
     assert last["metrics"]["loss"] == pytest.approx(np.mean(losses))

@@ -78,8 +78,8 @@ def read_measurement(trained: ScalingRun, run: Run) -> None:
     trained.blocks = [(n, *(round(s[key], 6) for key in ("seconds", "wait", "communicate"))) for n, s in measured]
     trained.shares = _shares(run, first)
     trained.loading = _loading(run)
-    plans = [record for stream in run.streams() for record in run.records(stream, kind="plan")]
-    trained.filling = max((record["filling"] for record in plans if "filling" in record), default=None)
+    loads = [record["seconds"] for stream in run.streams() for record in run.records(stream, kind="load")]
+    trained.filling = max(loads, default=None)
     start = float(plan["time"])
     trained.curve = _thin([(round(s["time"] - start, 3), s["samples"], _loss(s["loss"])) for s in steps])
     samples = {s["step"]: s["samples"] for s in steps}

@@ -227,8 +227,8 @@ def _read_run(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int
         )
     if any(r["kind"] == "end" for r in records):
         summary, async_workers = summarize(run), workers_of(run)
-        trial.samples_per_second = round(summary.samples_per_second, 1)
-        shares = sum_workers(async_workers.workers).shares if async_workers else summary.shares
+        trial.samples_per_second = round(summary.times.samples_per_second, 1)
+        shares = sum_workers(async_workers.workers).shares if async_workers else summary.times.shares
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 

@@ -18,7 +18,7 @@ from clew.errors import ConfigError, WorkerError, nearest
 from clew.jobs.task import FillCacheTask, command_task
 
 if TYPE_CHECKING:
-    from clew.data.prepare.api import Explanation
+    from clew.data.prepare.explanation import Explanation
     from clew.settings import Settings as LoadedSettings
 
 _Places = Annotated[
@@ -62,7 +62,7 @@ def _prepare_settings(
     **others: Any,
 ) -> list[str]:
     """The options of the command line as settings."""
-    options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
+    options = {"input": input_patterns(input or ()), "output": output, "workers": workers, "executor": executor}
     return overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
 
 
@@ -182,7 +182,7 @@ def _registered(key: str) -> Sequence[str]:
         return []
 
 
-def _inputs(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+def input_patterns(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
     """Patterns of files, or those of each split if they are written as SPLIT=PATTERN.
 
     A path that contains = must start with ./ or /.
@@ -205,12 +205,7 @@ def _explain(explanation: Explanation) -> None:
     if explanation.dataset != "up to date":
         for line in (*explanation.reasons.get("inputs", ()), *explanation.reasons.get("dataset", ())):
             console.print(f"  {escape(line)}")
-    earlier = ""
-    for stage, (cached, total) in explanation.stages.items():
-        state = "hit" if cached == total else "miss" if not cached else "partly"
-        console.print(f"{stage}: [bold]{state}[/], {cached} of {total} pieces cached")
-        if cached < total:
-            why = f"the stage {earlier} has changed" if earlier else "inputs are new, or the cache was pruned or moved"
-            for line in explanation.reasons.get(stage, []) or [why]:
-                console.print(f"  {escape(line)}")
-            earlier = earlier or stage
+    for name, stage in explanation.stages.items():
+        console.print(f"{name}: [bold]{stage.word}[/], {stage.cached} of {stage.pieces} pieces cached")
+        for line in explanation.reasons.get(name, ()) if stage.computed else ():
+            console.print(f"  {escape(line)}")

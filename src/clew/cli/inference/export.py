@@ -34,6 +34,9 @@ def export(
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of a run that came from elsewhere, now and later.")
+    ] = False,
 ) -> None:
     """Export a run's model: one file with the network, its weights and the scaling of its inputs.
 
@@ -63,6 +66,7 @@ def export(
             replace=replace,
             keep_float64=keep_float64,
             current_code=current_code,
+            trust=trust,
         )
     _show(exported)
 

@@ -54,8 +54,9 @@ def find(
 def get(
     location: Annotated[str, typer.Argument(help="Location of a model, as `clew model find` prints it.")],
     output: Annotated[Path | None, typer.Option(help="Target folder (default: runs/NAME).")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Run the code that it brings, now and later.")] = False,
 ) -> None:
-    """Copy a model from a store; the checksum of every file is checked.
+    """Copy a model from a store; the checksum of every file is checked. Code that it brings is named.
 
     \b
     Examples:
@@ -63,12 +64,47 @@ def get(
       clew model get s3://bucket/models/tracking-001-1a2b3c4d --output model
     """
     from clew import storage
+    from clew.runs.run_trust import code_names, is_run_trusted, trust_run
     from clew.storage import models
 
     target = output or Path("runs") / storage.base_name(location)
     with show_transfers("get") as show:
         run = models.fetch_model(location, target, watch=show)
-    console.print(f"{bold(run.path)}: checked. Next: {program()} evaluate {bold(run.path)}")
+    names, own = code_names(run), trust or is_run_trusted(run)
+    if trust:
+        trust_run(run)
+    if names:
+        state = "trusted" if own else "not trusted: read it first"
+        console.print(f"{bold(run.path)}: brings code ({state}): {', '.join(names)}", markup=False)
+    more = "" if own else " --trust"
+    console.print(f"{bold(run.path)}: checked. Next: {program()} evaluate {bold(run.path)}{more}")
+
+
+@app.command()
+def trust(
+    place: Annotated[Path, typer.Argument(help="Folder of a run, or a file with a model.")],
+) -> None:
+    """Trust the code of a run or a model that came from elsewhere: it may run as you. Read it first.
+
+    The decision is remembered by content. If the code changes, clew asks again.
+
+    \b
+    Examples:
+      clew model trust runs/tagger-001
+      clew model trust tagger.pt2
+    """
+    from clew.core.trust import trust_file
+
+    if place.is_file() or place.suffix == ".savedmodel":
+        trust_file(place)
+        console.print(f"{bold(place)}: trusted")
+        return
+    from clew.runs import Run
+    from clew.runs.run_trust import code_names, trust_run
+
+    run = Run.open(place)
+    trust_run(run)
+    console.print(f"{bold(run.path)}: trusted: {', '.join(code_names(run)) or 'it brings no code'}")
 
 
 @app.command()

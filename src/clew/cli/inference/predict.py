@@ -49,6 +49,9 @@ class PredictOptions:
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of a model that came from elsewhere, now and later.")
+    ] = False
 
     def source(self) -> dict[str, Any]:
         """The events, as the arguments `data` and `input` of `clew.predict`.
@@ -111,6 +114,7 @@ def predict(options: PredictOptions) -> None:
             batch_size=options.batch_size,
             replace=options.replace,
             current_code=options.current_code,
+            trust=options.trust,
             progress=on_progress,
         )
     if not current_rank().rank:

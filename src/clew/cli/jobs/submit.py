@@ -27,7 +27,7 @@ def submit(options: SubmitOptions) -> None:
       clew submit my_recipe.py --dataset /data/jets --requeue 5 --wall-time 1h
       clew submit study.yaml --kind tune --cpus 8 --priority 10
       clew submit study.yaml --kind tune --trials-as-jobs --cpus 2
-      clew submit tracking --kind prepare --set prepare.input=/data/events --output dataset
+      clew submit tracking --kind prepare --input root://eos.example.org//data/events --output dataset
       clew submit 12 --kind evaluate --wait
       clew submit --model net.py:build --train '/data/a*.h5' --features X --labels Y --epochs 5
       clew submit 'scale tracking --dataset /data/tracks --workers 1,2,4' --kind bench --cpus 4
@@ -59,6 +59,7 @@ def _submit_to_site(site: str, options: SubmitOptions) -> None:
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
     training = {name: getattr(options, name) for name in ("dataset", "workers", "epochs", "settings", "output")}
     training["settings"] = [*(options.settings or ()), *_store_settings(options)]
+    training |= {"input": options.input} if options.kind == "prepare" else {}
     more = {name: getattr(options, name) for name in ("requeue", "priority", "group", "dry_run")}
     resources = {**options.resources(), **more, "json": options.as_json}
     follow = options.wait or options.follow
@@ -80,10 +81,15 @@ def _submission(options: SubmitOptions) -> Submission:
     from clew.client.submission import submission
 
     script = options.kind == "script"
+    inputs = None
+    if options.input:
+        from clew.cli.data.prepare import input_patterns
+
+        inputs = input_patterns(options.input)
     workers = {} if script else {options.workers_setting: options.workers}
     return submission(
         options.recipe,
-        overrides(options.settings, train__epochs=options.epochs, **workers),
+        overrides(options.settings, train__epochs=options.epochs, prepare__input=inputs, **workers),
         kind=cast("Kind", options.kind),
         name=options.output,
         dataset=options.dataset,

@@ -60,7 +60,13 @@ class SubmitOptions(ModelOptions, ResourceOptions):
         str | None, typer.Option(help="Without a recipe: file.py:name; the file travels with the job.", **MODEL_PANEL)
     ] = None
     kind: Annotated[str, typer.Option(help="train, tune, prepare, evaluate, bench or script.")] = "train"
-    dataset: Annotated[str | None, typer.Option(help="A dataset's folder, or its key.")] = None
+    dataset: Annotated[
+        str | None, typer.Option(help="A dataset: its folder, its key, or its place in a store (rucio:, s3://, ...).")
+    ] = None
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILES", help="For prepare: files or globs, also in a store. Repeatable."),
+    ] = None
     store: Annotated[
         str | None,
         typer.Option(metavar="LOCATION", help="Put model, report and metrics there: rucio:, s3://, root://, a folder."),
@@ -112,6 +118,8 @@ class SubmitOptions(ModelOptions, ResourceOptions):
             raise ConfigError(f"--kind {self.kind}: --model is for train")
         if self.trials_as_jobs and self.kind != "tune":
             raise ConfigError(f"--trials-as-jobs goes with --kind tune, not with {self.kind}")
+        if self.input and self.kind != "prepare":
+            raise ConfigError(f"--input goes with --kind prepare, not with {self.kind}; a training takes --dataset")
         if self.dry_run and self.on is None:
             raise ConfigError("--dry-run goes with --on SITE")
 

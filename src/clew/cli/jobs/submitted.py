@@ -53,8 +53,9 @@ def write_submitted(jobs: Sequence[SubmittedJob]) -> None:
     from clew.cli.text_table import Column, line_width, write
 
     rows: list[tuple[str, ...]] = []
+    launchers = {each.site: each.launcher for each in jobs}  # one per site: it asks the queue once for all jobs
     for each in jobs:
-        launcher, job = each.launcher, each.job
+        launcher, job = launchers[each.site], each.job
         state, reason = launcher.state(job), launcher.explain(job)
         rows.append((job.id, each.site, each.verb, state, each.output, reason))
     heads = ("job", "site", "verb", "state", "output", "")

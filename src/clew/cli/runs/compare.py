@@ -79,16 +79,16 @@ def _part(title: str, head: Iterable[str], rows: list[tuple[Any, ...]], *, right
 
 def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
     summaries = [side.summary for side in compared.runs]
-    shares = dict.fromkeys(part for s in summaries for part in s.shares)
+    shares = dict.fromkeys(part for s in summaries for part in s.times.shares)
     rows: list[tuple[Any, ...]] = [
         ("state", *(s.state for s in summaries)),
         ("recipe", *(Path(s.recipe).stem for s in summaries)),
         ("epochs", *(f"{s.epochs_done}/{s.epochs}" if s.epochs else s.epochs_done for s in summaries)),
         ("workers", *(s.workers for s in summaries)),
         ("parameters", *(f"{s.parameters:,}" for s in summaries)),
-        ("samples/s", *(f"{s.samples_per_second:,.0f}" for s in summaries)),
+        ("samples/s", *(f"{s.times.samples_per_second:,.0f}" for s in summaries)),
         ("time", *(length(s.seconds) for s in summaries)),
-        *((f"time to {part}", *(f"{s.shares.get(part, 0.0):.1%}" for s in summaries)) for part in shares),
+        *((f"time to {part}", *(f"{s.times.shares.get(part, 0.0):.1%}" for s in summaries)) for part in shares),
     ]
     return [*rows, *([("why it ended", *(s.message for s in summaries))] if any(s.message for s in summaries) else [])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def select_runs(runs: Sequence[RunListing], *, states: Sequence[str], sort: str,
 
 def as_json(runs: Sequence[RunListing]) -> str:
     """All facts about the runs as JSON."""
-    return json.dumps([vars(each) for each in runs], indent=1)
+    return json.dumps([asdict(each) for each in runs], indent=1)
 
 
 def show(runs: Sequence[RunListing], *, first: str = "") -> None:
@@ -72,7 +73,7 @@ def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:
         Column("recipe", [Path(each.recipe).stem for each in runs], rank=4),
         Column("epochs", [_epochs(each) for each in runs], rank=2, right=True),
         Column("workers", [str(each.workers or "") for each in runs], rank=8, right=True),
-        Column("samples/s", [f"{each.samples_per_second:,.0f}" for each in runs], rank=6, right=True),
+        Column("samples/s", [f"{each.times.samples_per_second:,.0f}" for each in runs], rank=6, right=True),
         Column("time", [length(each.seconds) for each in runs], rank=3, right=True),
         *metrics,
         Column("started", [_date(each.started) for each in runs], rank=7),

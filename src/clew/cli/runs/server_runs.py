@@ -35,7 +35,13 @@ def list_server_runs(*, states: Sequence[str], as_json: bool) -> None:
     names = list(dict.fromkeys(name for run in runs for name in run.metrics))[:_METRICS]
     rows = [
         (
-            *(run.id, run.name, run.state, run.owner_name, f"{run.epochs_done}/{run.epochs}"),
+            *(
+                run.id,
+                run.name,
+                run.state,
+                run.owner_name,
+                f"{run.epochs_done}/{run.epochs}" if run.epochs else str(run.epochs_done),
+            ),
             *(number(run.metrics.get(name)) for name in names),
         )
         for run in runs

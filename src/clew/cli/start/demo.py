@@ -103,7 +103,7 @@ def _print_summary(run: Run, workers: int, seconds: float) -> None:
     report, summary = write_report(run), summarize(run)
     console.print(
         f"\n[bold green]Done in {seconds:.0f} s.[/] Trained {summary.parameters:,} parameters for "
-        f"{summary.epochs_done} epochs on {workers} processes at {summary.samples_per_second:,.0f} events/s."
+        f"{summary.epochs_done} epochs on {workers} processes at {summary.times.samples_per_second:,.0f} events/s."
     )
     console.print(f"Report: [bold]{report.absolute()}[/]  (open it in a browser)")
 

@@ -15,21 +15,17 @@ from clew import storage
 from clew.data.dataset import Dataset
 from clew.data.dataset.manifest import MANIFEST
 from clew.data.prepare.assembly import DatasetAssembly
+from clew.data.prepare.chain import PREPARE
+from clew.data.prepare.chain_run import InputPiece, PieceContext
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.executors import TaskQueue, executor_factory, mpi_rank
+from clew.data.prepare.explanation import Explanation, explain_plan, stages_to_remember
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.plan import PreparePlan
 from clew.data.prepare.reuse import key_at
+from clew.data.prepare.stage_costs import mean_costs
 from clew.data.prepare.stages import no_events_error
-from clew.data.prepare.worker import (
-    InputPiece,
-    PieceContext,
-    PreparedPiece,
-    count_items,
-    measure,
-    prepare_piece,
-    stage_keys,
-)
+from clew.data.prepare.worker import PreparedPiece, count_items, measure, prepare_piece
 from clew.data.readers.items import ItemCounts
 from clew.data.transforms import FittedTransform, Transform
 from clew.errors import DataError, RecipeError, WorkerError
@@ -46,16 +42,6 @@ class PrepareProgress:
     total: int
     events: int
     bytes: int
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a preparation would do: how many pieces of each stage are cached, and why the others are not."""
-
-    dataset: str
-    stages: dict[str, tuple[int, int]]
-    """Number of cached pieces and of all pieces, by stage."""
-    reasons: dict[str, list[str]]
 
 
 def prepare(
@@ -215,9 +201,8 @@ def _is_up_to_date(output: Path, key: str, *, replace: bool, verify: bool) -> bo
 
 
 def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> Explanation:
-    """Report which stages `prepare` would find in the cache, and why others are not there. Only inputs whose hash is
-    not
-    known are read.
+    """Report which stages `prepare` would find in the cache, which it would compute, and why. Only inputs whose hash
+    is not known are read.
 
     Args:
         recipe: Name of a recipe, path of its file, class, or object.
@@ -232,14 +217,9 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
         state = "missing" if not existing_key else "up to date" if existing_key == plan.key else "another dataset"
     elif (storage.local_path(output) / MANIFEST).exists():
         state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "another dataset"
-    transforms = plan.fitted_before()
     units = plan.units()
     plan.decide_items(units)
-    parts = plan.parts(transforms)
-    keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in units]
-    stages = [stage for stage in parts if transforms or stage != "transforms"]
-    counts = {stage: (sum(plan.cache.has(stage, key[stage]) for key in keys), len(keys)) for stage in stages}
-    return Explanation(state, counts, plan.reasons(parts))
+    return explain_plan(plan, units, state)
 
 
 def _prepare_pieces(
@@ -255,23 +235,24 @@ def _prepare_pieces(
     Returns:
         The fitted transforms, and the results of the pieces in the order of `units`: sums must not depend on `first`.
     """
-    config, ordered = plan.config, [*units[first:], *units[:first]]
+    ordered = [*units[first:], *units[:first]]
     plan.decide_items(units, lambda some: _count_items(plan, queue, some, progress))
-    reading = {"read": plan.parts([])["read"], "transforms": {}, "prepare": {}}
-    job = PieceContext(
-        plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event", plan.items
-    )
+
+    def context(transforms: Sequence[Transform]) -> PieceContext:
+        chain, split_by = plan.chain(transforms), plan.config.split_by or "event"
+        return PieceContext(plan.recipe, chain, plan.cache, split_by, plan.items)
 
     def measured(transform: FittedTransform, before: Sequence[Transform]) -> list[Any]:
-        watch = _ProgressCounter("fit", units, progress)
-        parts = queue.run(_measure, (job, transform, list(before)), ordered, label=_piece_name, on_result=watch)
+        watch, job = _ProgressCounter("fit", units, progress), context(before)
+        job = replace_in(job, chain=job.chain.events, is_fit=True)
+        parts = queue.run(measure, (job, transform), ordered, label=_piece_name, on_result=watch)
         measures = [measure for piece in _in_order(parts, first) for measure in piece]
         if not measures:
             raise no_events_error(before)
         return measures
 
     transforms = plan.fitted(measured)
-    job = replace_in(job, transforms=tuple(transforms), parts=plan.parts(transforms))
+    job = context(transforms)
     counter = _ProgressCounter("prepare", units, progress)
     pieces = queue.run(prepare_piece, (job,), ordered, label=_piece_name, on_result=counter)
     results = _in_order(pieces, first)
@@ -292,10 +273,10 @@ def _prepare_dataset(plan: PreparePlan, queue: TaskQueue, progress: Callable[[Pr
     with DatasetAssembly(plan.recipe, config, plan.cache) as assembly:
         assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
         assembly.publish(plan.key, plan.identity, transforms, plan.items)
-    plan.remember(plan.parts(transforms))
-    if "prepare" not in config.keep:
+    plan.remember(stages_to_remember(plan, mean_costs(piece.costs for pieces in results for piece in pieces)))
+    if config.keep_rule(PREPARE) == "never":
         for piece in (piece for pieces in results for piece in pieces):
-            plan.cache.path("prepare", piece.key).unlink(missing_ok=True)
+            plan.cache.path(PREPARE, piece.key).unlink(missing_ok=True)
 
 
 def _in_order(results: list[list[Any]], first: int) -> list[list[Any]]:
@@ -304,10 +285,6 @@ def _in_order(results: list[list[Any]], first: int) -> list[list[Any]]:
 
 def _piece_name(unit: InputPiece) -> str:
     return unit.where
-
-
-def _measure(job: PieceContext, transform: FittedTransform, before: list[Transform], unit: InputPiece) -> list[Any]:
-    return measure(job, unit, transform, before)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from clew.data.prepare.content_keys import Parts, preparation_parts
 from clew.data.prepare.executors import TaskQueue
 from clew.data.prepare.inputs import InputSource, split_of, split_of_files, split_of_keys
 from clew.data.prepare.stage_cache import StageCache
-from clew.data.prepare.worker import PreparedPiece, ShardPlan, add_statistics, write_shard
+from clew.data.prepare.worker import PreparedPiece, ShardPlan, add_statistics, prepared_table, write_shard
 from clew.data.readers.items import ItemGroups
 from clew.data.table import Table, hdf5
 from clew.data.transforms import Transform
@@ -80,7 +80,7 @@ class DatasetAssembly:
         # pieces without events were never prepared: their columns are not known
         places = [rows for part, rows in zip(flat, places, strict=True) if part.events]
         flat = [part for part in flat if part.events]
-        self.like = _table(self.cache, flat[0])
+        self.like = prepared_table(self.cache, flat[0].key)
         statistics = add_statistics([part.statistics for part in flat])
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
@@ -236,12 +236,3 @@ def _widths(like: Table) -> tuple[dict[str, str], int, dict[str, int]]:
         else:
             fixed += size
     return sets, fixed + 8 * len(widths), widths
-
-
-def _table(cache: StageCache, part: PreparedPiece) -> Table:
-    table = cache.get("prepare", part.key)
-    if table is None:
-        raise DataError(
-            f"a prepared piece was removed from the cache {cache.folder} during the preparation; prepare again"
-        )
-    return table

@@ -9,7 +9,10 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clew.core.config import Section
 
-Stage = Literal["read", "transforms", "prepare"]
+KeepRule = Literal["auto", "always", "never"]
+"""Whether the result of a stage stays in the cache; `auto` decides from measured times."""
+ALL = "all"
+"""The name of all stages in `PrepareConfig.keep`."""
 SplitName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 """Name of a split. It is the beginning of file names."""
 Patterns = tuple[str, ...]
@@ -30,6 +33,19 @@ def _patterns(value: Any) -> Any:
 InputPatterns = Annotated[
     Patterns | dict[SplitName, Patterns],
     BeforeValidator(_patterns, json_schema_input_type=str | Patterns | dict[SplitName, str | Patterns]),
+]
+
+
+def _keep(value: Any) -> Any:
+    """Return a list of stages as rules: these stages always, no others."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return {ALL: "never", **dict.fromkeys(value, "always")}
+
+
+Keep = Annotated[
+    KeepRule | dict[str, KeepRule],
+    BeforeValidator(_keep, json_schema_input_type=KeepRule | dict[str, KeepRule] | tuple[str, ...]),
 ]
 
 
@@ -61,9 +77,13 @@ class PrepareConfig(Section):
     """Target size of a shard, in MB."""
     cache: str | None = None
     """Folder of the stage cache. By default `clew` in the user's cache folder, or $CLEW_CACHE."""
-    keep: tuple[Stage, ...] = ("read", "transforms", "prepare")
-    """Stages whose results stay in the cache. Without `prepare`, the prepared pieces are removed after the dataset was
-    written."""
+    keep: Keep = "auto"
+    """Which results stay in the cache: `auto` (those that take longer to compute than to store), `always` or `never`.
+
+    A mapping sets it for some stages: `{all: never, read: auto, standard: always}`. A stage is `read`, `prepare`, the
+    kind of a transform (`standard`, or `standard-2` for the second one), or `transforms` for all of them. A list names
+    the stages that always stay; no others do.
+    """
 
     @field_validator("split")
     @classmethod
@@ -78,6 +98,15 @@ class PrepareConfig(Section):
         if isinstance(self.input, dict) and set_names:
             raise ValueError(f"input assigns files to splits; leave out {' and '.join(set_names)}, or set to null")
         return self
+
+    def keep_rule(self, *names: str) -> KeepRule:
+        """Return the rule for a stage.
+
+        Args:
+            names: The names of the stage in `keep`, the most specific first.
+        """
+        rules = {ALL: self.keep} if isinstance(self.keep, str) else self.keep
+        return next((rules[name] for name in (*names, ALL) if name in rules), "auto")
 
     @property
     def shares(self) -> dict[str, float]:

@@ -37,7 +37,7 @@ def key_of(parts: Any) -> str:
 
 
 def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterable[Reader] = ()) -> dict[str, Parts]:
-    """Return what each stage depends on, in addition to the stage before it.
+    """Return what reading, all transforms together, and `Recipe.prepare` depend on.
 
     Args:
         recipe: The recipe.
@@ -45,6 +45,7 @@ def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterab
         readers: The readers that `Recipe.read` uses.
     """
     used = {type(reader).__qualname__: reader for reader in readers}
+    each = [transform_parts(recipe, transform) for transform in transforms]
     return {
         "read": {
             **_method_parts(recipe, "read"),
@@ -53,11 +54,21 @@ def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterab
         },
         "transforms": {
             "version": recipe.version,
-            "settings": [{"kind": type(t).__qualname__, **to_data(t)} for t in transforms],
-            "code": code_of([type(transform) for transform in transforms], _package(type(recipe))),
+            "settings": [parts["settings"] for parts in each],
+            "code": dict(sorted(pair for parts in each for pair in parts["code"].items())),
         },
         "prepare": _method_parts(recipe, "prepare"),
     }
+
+
+def transform_parts(recipe: Recipe, transform: Transform) -> Parts:
+    """Return what a transform depends on: its own settings and code, not those of other transforms."""
+    return {"settings": transform_settings(transform), "code": code_of([type(transform)], _package(type(recipe)))}
+
+
+def transform_settings(transform: Transform) -> Parts:
+    """Return the settings of a transform, fitted numbers included."""
+    return {"kind": type(transform).__qualname__, **to_data(transform)}
 
 
 def preparation_parts(recipe: Recipe) -> Parts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any
 
 from clew import storage
 from clew.core.config import Document, to_data, validate
+from clew.data.prepare.chain import StageChain, check_keep, stage_chain
+from clew.data.prepare.chain_run import InputPiece, with_location
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
+from clew.data.prepare.content_keys import Parts, key_of, stage_parts, transform_parts, transform_settings
 from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
 from clew.data.prepare.same_items import Count, decide_items
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.stages import piece_names
-from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
 from clew.data.readers.items import ItemGroups
 from clew.data.transforms import FittedTransform, Transform, fit
@@ -45,11 +45,13 @@ class PreparePlan:
         self.recipe = resolve(recipe)
         below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
+        check_keep(self.config, self.recipe.transforms())
         self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = FileHashes(self.cache, trust=not verify)
         self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
         self.items: ItemGroups | None = None
+        self._parts_of_kinds: dict[type[Transform], Parts] = {}
         self.identity = self._identity()
         self.key = key_of(self.identity)
 
@@ -61,12 +63,21 @@ class PreparePlan:
         else:
             chosen = {"split": config.shares, "split_by": config.split_by or "event", "seed": config.seed}
         chosen["shard_mb"] = config.shard_mb
-        return {"inputs": inputs, "dataset": chosen, **self.parts(self.recipe.transforms())}
+        parts = stage_parts(self.recipe, self.recipe.transforms(), self.readers)
+        return {"inputs": inputs, "dataset": chosen, **parts}
 
-    def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
-        """Return what each stage depends on."""
-        parts = stage_parts(self.recipe, transforms, self.readers)
-        return parts if not self.items else {**parts, "read": {**parts["read"], "items": self.items}}
+    def chain(self, transforms: Sequence[Transform]) -> StageChain:
+        """Return the stages of the preparation with these transforms."""
+        read = self.identity["read"] if not self.items else {**self.identity["read"], "items": self.items}
+        each = [(transform, self._transform_parts(transform)) for transform in transforms]
+        return stage_chain(read, each, self.identity["prepare"], self.config)
+
+    def _transform_parts(self, transform: Transform) -> Parts:
+        """Return what a transform depends on. Its code is hashed once."""
+        kind = type(transform)
+        if kind not in self._parts_of_kinds:
+            self._parts_of_kinds[kind] = transform_parts(self.recipe, transform)
+        return {**self._parts_of_kinds[kind], "settings": transform_settings(transform)}
 
     def decide_items(self, units: Sequence[InputPiece], count: Count | None = None) -> None:
         """Decide which columns are the same items in all files. The identity of the dataset does not depend on it:
@@ -96,55 +107,55 @@ class PreparePlan:
         return pieces_of_all
 
     def fitted_before(self) -> list[Transform]:
-        """Return the transforms, with their last fitted numbers if nothing has changed since."""
-        saved = self.cache.note(f"fit-{self._fit_key()}")
-        transforms = list(self.recipe.transforms())
-        return [type(t).model_validate(s) for t, s in zip(transforms, saved, strict=True)] if saved else transforms
+        """Return the transforms, with the fitted numbers that the cache remembers.
 
-    def fitted(self, measured: Callable[[FittedTransform, Sequence[Transform]], list[Any]]) -> list[Transform]:
-        """Return the transforms with their numbers set, from the cache or from a pass over the events."""
-        transforms = self.fitted_before()
-        if any(isinstance(t, FittedTransform) and t.needs_fit for t in transforms):
-            transforms = fit(transforms, lambda: (), measured)
-            self.cache.take_note(f"fit-{self._fit_key()}", [to_data(transform) for transform in transforms])
+        The numbers of a transform depend on the inputs, on reading, and on the transforms up to it.
+        """
+        transforms: list[Transform] = []
+        for transform, note in zip(self.recipe.transforms(), self._fit_notes(), strict=True):
+            numbers = self.cache.note(note) if _needs_fit(transform) else None
+            transforms.append(type(transform).model_validate(numbers) if numbers else transform)
         return transforms
 
-    def reasons(self, parts: dict[str, Parts]) -> dict[str, list[str]]:
-        """Return what changed since the last preparation to the same output, by stage."""
-        before = self.cache.note(self._note())
-        if before is None:
-            return {stage: ["nothing was prepared to this output before"] for stage in ("inputs", *parts)}
-        old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
-        missing = len(old - new.keys())
-        changed = [
-            f"{storage.mask_secrets(location)} is new or changed"
-            for digest, location in new.items()
-            if digest not in old
-        ]
-        changed += [f"{missing} inputs of the last preparation are missing or changed"] if missing else []
-        split = self._changes(before["dataset"])
-        return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}
+    def fitted(self, measured: Callable[[FittedTransform, Sequence[Transform]], list[Any]]) -> list[Transform]:
+        """Return the transforms with their numbers set, from the cache or from passes over the events."""
+        before = self.fitted_before()
+        transforms = fit(before, lambda: (), measured)
+        for old, new, note in zip(before, transforms, self._fit_notes(), strict=True):
+            if _needs_fit(old):
+                self.cache.take_note(note, to_data(new))
+        return transforms
 
-    def _changes(self, before: Parts) -> list[str]:
-        """Return changes of how events are split and stored. Files are named; files that are missing are already
-        reported."""
-        lines = differences(before, self.identity["dataset"])
-        for source in self.sources:
-            lines = [line.replace(source.sha256, source.location) for line in lines]
-        return [line for line in lines if not re.match(r"split\.[0-9a-f]{64}:", line)]
+    def _fit_notes(self) -> list[str]:
+        """Return the name of the note with the fitted numbers of each transform."""
+        notes, key = [], key_of([self.identity["inputs"], self.identity["read"]])
+        for transform in self.recipe.transforms():
+            key = key_of([key, self._transform_parts(transform)])
+            notes.append(f"fitted-{key}")
+        return notes
 
-    def remember(self, parts: dict[str, Parts]) -> None:
-        """Store the keys for the next `explain`."""
-        self.cache.take_note(self._note(), {**self.identity, **parts})
+    def last(self) -> Any:
+        """Return what `remember` stored after the last preparation to the same output, or None."""
+        return self.cache.note(self._note())
 
-    def _fit_key(self) -> str:
-        return key_of([self.identity["inputs"], self.identity["read"], self.identity["transforms"]])
+    def remember(self, stages: list[Parts]) -> None:
+        """Store what the next `explain` compares with.
+
+        Args:
+            stages: Name, code and settings, and costs of every stage.
+        """
+        names = ("inputs", "dataset")
+        self.cache.take_note(self._note(), {**{name: self.identity[name] for name in names}, "stages": stages})
 
     def _note(self) -> str:
-        return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
+        return f"chain-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
 
     def _readers(self) -> list[Reader]:
         """Return the readers in use, each once."""
         reads = [self.recipe.read(source.location) for source in self.sources]
         used = {pieces.reader.model_dump_json(): pieces.reader for pieces in reads if isinstance(pieces, FilePieces)}
         return list(used.values())
+
+
+def _needs_fit(transform: Transform) -> bool:
+    return isinstance(transform, FittedTransform) and transform.needs_fit

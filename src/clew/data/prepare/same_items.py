@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import groupby
 
+from clew.data.prepare.chain_run import InputPiece
 from clew.data.prepare.content_keys import Parts, key_of
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.stage_cache import StageCache
-from clew.data.prepare.worker import InputPiece
 from clew.data.readers import DataWarning, FilePieces
 from clew.data.readers.items import ItemCounts, ItemGroups
 from clew.recipe import Recipe

@@ -1,7 +1,8 @@
 """The stage cache: results of stages on disk, by content. Several processes and hosts can share one cache.
 
 A result is written to a temporary path and renamed, so it exists completely or not at all. A process that works on a
-piece holds a lock of the operating system, which ends with the process.
+piece holds a lock of the operating system, which ends with the process. The last bytes of a file are the checksum of
+the others, so a damaged file is noticed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ from clew.storage import InputCache
 STAGES = ("read", "transforms", "prepare", FOLDER)
 INPUTS = "inputs"
 """The name of the copies of inputs among the stages."""
+_MARK = b"clew-crc"
+_BLOCK = 1 << 20
 
 
 class BusyError(ClewError):
@@ -47,6 +51,14 @@ class CacheEntry:
 
 
 @dataclass(frozen=True)
+class CachedResult:
+    """A table from the cache, and the facts that were stored with it."""
+
+    table: Table
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class StageCache:
     """A folder of results: `STAGE/ab/abcdef....h5`."""
 
@@ -60,24 +72,30 @@ class StageCache:
         """Return whether a result exists."""
         return self.path(stage, key).exists()
 
-    def get(self, stage: str, key: str) -> Table | None:
-        """Return a result, or None. A damaged file counts as none and is removed."""
+    def get(self, stage: str, key: str, *, verify: bool = True) -> CachedResult | None:
+        """Return a result, or None. A damaged file counts as none and is removed.
+
+        Args:
+            stage: Its folder.
+            key: Its key.
+            verify: Whether the checksum is compared. It is not needed if this preparation has just done it.
+        """
         path = self.path(stage, key)
         try:
-            table = hdf5.load(path)
-        except DataError:
+            if verify and not _is_intact(path):
+                raise DataError(f"{path}: damaged")
+            with h5py.File(path, "r") as file:
+                result = CachedResult(hdf5.read(file), dict(json.loads(file.attrs["facts"])))
+        except FileNotFoundError:
+            return None
+        except (DataError, OSError, KeyError, RuntimeError, TypeError, ValueError):  # what h5py makes of a damaged file
             path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return table
+        return result
 
-    def facts(self, stage: str, key: str) -> dict[str, Any]:
-        """Return the facts that were stored with a result."""
-        with h5py.File(self.path(stage, key), "r") as file:
-            return dict(json.loads(file.attrs["facts"]))
-
-    def put(self, stage: str, key: str, table: Table, facts: dict[str, Any] | None = None) -> None:
+    def put(self, stage: str, key: str, result: CachedResult) -> None:
         """Store a result.
 
         Raises:
@@ -87,12 +105,13 @@ class StageCache:
         try:
             # in memory first: HDF5 crashes when it cannot write the rest of a file to a full disk
             with h5py.File(path, "w", driver="core", backing_store=False) as file:
-                hdf5.write(table, file)
-                file.attrs["facts"] = json.dumps(facts or {}, sort_keys=True)
+                hdf5.write(result.table, file)
+                file.attrs["facts"] = json.dumps(result.facts, sort_keys=True)
                 file.flush()
                 image = file.id.get_file_image()
-            with atomic_path(path) as temporary:
-                temporary.write_bytes(image)
+            with atomic_path(path) as temporary, temporary.open("wb") as stream:
+                stream.write(image)
+                stream.write(_checksum(zlib.crc32(image)))
         except (OSError, RuntimeError) as error:
             reason = disk_reason(error) or str(error)
             raise DataError(f"cannot write to the cache {self.folder}: {reason} (`clew cache prune`)") from error
@@ -159,3 +178,17 @@ class StageCache:
                 total -= entry.bytes
                 removed.append(entry)
         return removed
+
+
+def _checksum(value: int) -> bytes:
+    return _MARK + value.to_bytes(4, "little")
+
+
+def _is_intact(path: Path) -> bool:
+    """Return whether the last bytes of a file are the checksum of the others."""
+    value = 0
+    with path.open("rb") as stream:
+        left = os.fstat(stream.fileno()).st_size - len(_checksum(0))
+        while left > 0 and (block := stream.read(min(_BLOCK, left))):
+            value, left = zlib.crc32(block, value), left - len(block)
+        return stream.read() == _checksum(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from torch import nn
 
 from clew.core.files import atomic_path, remove
 from clew.core.html_table import html_table
+from clew.core.trust import trust_file
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
 from clew.data.transforms import Transform
-from clew.errors import ConfigError, DataError, RecipeError, nearest
+from clew.errors import ConfigError, DataError, RecipeError, RunError, nearest
 from clew.inference.export import parity, preprocessing
 from clew.inference.export.formats import FORMATS, ExportWork, FileWriter, output_names
 from clew.inference.exported_model import MODEL_CLASSES, ExportedModel, facts_to_json
@@ -68,6 +70,7 @@ def export(
     replace: bool = False,
     keep_float64: bool = False,
     current_code: bool = False,
+    trust: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
 
@@ -82,7 +85,7 @@ def export(
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
-        weights, recipe, current_code: See `clew.evaluate`.
+        weights, recipe, current_code, trust: See `clew.evaluate`.
 
     Returns:
         The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
@@ -101,7 +104,7 @@ def export(
     run = run if isinstance(run, Run) else Run.open(run)
     ending, make_writer = _format(to)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
-    loaded, config = recipe_of_run(run, recipe, current_code=current_code)
+    loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
@@ -155,6 +158,8 @@ def _write(
             draft.replace(temporary)
         finally:
             remove(draft)
+    with contextlib.suppress(RunError):  # a read-only home: predictions ask
+        trust_file(path)
     return facts
 
 

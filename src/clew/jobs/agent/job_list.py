@@ -113,7 +113,7 @@ class JobList:
         if job is None:
             return
         if job.launched is not None:
-            self._launcher(job).stop(job.launched)
+            self._watcher(job).stop(job.launched)
         elif job.busy:
             self._kill(job)
             job.busy, job.cancelled, job.reason = False, True, "cancelled before it was submitted"
@@ -143,15 +143,15 @@ class JobList:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def _launcher(self, job: AgentJob) -> Launcher:
-        return self._target.launcher(job.order.resources)
+    def _watcher(self, job: AgentJob) -> Launcher:
+        return self._target.watcher(job.order.resources)
 
     def _start(self, job: AgentJob) -> None:
         self._jobs[job.order.job] = job
         job.since, job.busy = time.monotonic(), False
         try:
             task, job.slot = self._prepared(job)
-            job.launched = self._launcher(job).start(
+            job.launched = self._target.launcher(job.order.resources).start(
                 task,
                 folder=job.attempt,
                 slot=job.slot if self._target.local else None,
@@ -187,7 +187,7 @@ class JobList:
 
     def _kill(self, job: AgentJob) -> None:
         if job.launched is not None or job.busy:
-            launcher = self._launcher(job)
+            launcher = self._watcher(job)
             launcher.kill(job.launched or LaunchedJob("", "", str(job.attempt.absolute())))
 
     def _result(self, job: AgentJob) -> JobResult | None:
@@ -205,7 +205,7 @@ class JobList:
         return self._launched_result(job, job.launched)
 
     def _launched_result(self, job: AgentJob, launched: LaunchedJob) -> JobResult | None:
-        launcher, attempt = self._launcher(job), job.order.attempt
+        launcher, attempt = self._watcher(job), job.order.attempt
         state = launcher.state(launched)
         if state in END_STATES:
             return self._ended(job, launcher, launched)

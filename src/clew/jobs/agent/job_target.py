@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import psutil
 
@@ -74,6 +75,15 @@ class JobTarget:
         )
         # on one node clew starts its workers itself; on several the scheduler does
         return site_launcher(self.site, request if resources.nodes > 1 else request.at(self.site).in_one_process())
+
+    def watcher(self, resources: Resources) -> Launcher:
+        """The launcher that watches and ends a job. At a site, it is the same for all jobs: it asks the queue once."""
+        return self.launcher(resources) if self.site is None else self._site_watcher
+
+    @cached_property
+    def _site_watcher(self) -> Launcher:
+        assert self.site is not None
+        return site_launcher(self.site)
 
     def slots(self, offer: Offer) -> Slots:
         """What an agent with this target offers.

@@ -21,7 +21,7 @@ from clew.jobs.launchers.scheduler import (
     unique_name,
 )
 from clew.jobs.launchers.slurm_queue import OUT_OF_MEMORY, STATES, SlurmQueue, SlurmRow, accounted, over_memory, sinfo
-from clew.jobs.sites import BatchRequest, SiteCapacity
+from clew.jobs.sites import BatchRequest, Site, SiteCapacity
 from clew.jobs.supervisor import JobEnd
 from clew.jobs.task import Task
 
@@ -29,7 +29,6 @@ _FULL = ("temporarily unable to accept job", "job submit limit", "Resource tempo
 """Messages of sbatch when it would take the job later."""
 _SILENT = ("Unable to contact", "did not answer")
 _FORGOTTEN = "Slurm does not know it any more, and it left no record of its end"
-_queue = SlurmQueue()
 _ORDER: tuple[JobState, ...] = ("running", "waiting", "cancelled", "lost", "failed", "finished")
 """The state of an array is the first of these that one of its jobs has."""
 
@@ -39,6 +38,11 @@ class SlurmLauncher(SchedulerLauncher):
 
     name = "slurm"
     container_runtimes = (*SchedulerLauncher.container_runtimes, "pyxis")
+
+    def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
+        super().__init__(site, request)
+        self._queue = SlurmQueue()
+        """Slurm's last answer. One launcher watches many jobs with one question."""
 
     def plain_script(self, task: Task, folder: Path, request: BatchRequest) -> str:
         return batch_script.slurm_script(self.site, request.at(self.site), task, str(folder))
@@ -56,7 +60,7 @@ class SlurmLauncher(SchedulerLauncher):
         if done.returncode:
             busy = any(words in done.stderr for words in (*_FULL, *_SILENT))
             raise (SchedulerBusyError if busy else RunError)(self.rejection(done.stderr))
-        _queue.expire()
+        self._queue.expire()
         return done.stdout.strip().partition(";")[0]
 
     def rejection(self, text: str) -> str:
@@ -90,7 +94,7 @@ class SlurmLauncher(SchedulerLauncher):
         if single and recorded == "finished":
             return recorded
         rows = self._rows(job, hurry=single)
-        if recorded is not None and (not rows or (single and _queue.silence)):
+        if recorded is not None and (not rows or (single and self._queue.silence)):
             return recorded
         states = {STATES.get(row.state, "running") for row in rows}
         state = next((state for state in _ORDER if state in states), None)
@@ -106,10 +110,10 @@ class SlurmLauncher(SchedulerLauncher):
     def _unknown(self, job: LaunchedJob) -> JobState:
         """The state of a job that Slurm does not list."""
         started = supervisor.supervisor_file(Path(job.folder)).exists()
-        if _queue.silence:
+        if self._queue.silence:
             return "running" if started else "waiting"
         if self.wait_longer(job):
-            _queue.expire()
+            self._queue.expire()
             return "running" if started else "waiting"
         return recorded_state(Path(job.folder)) or "lost"
 
@@ -125,8 +129,8 @@ class SlurmLauncher(SchedulerLauncher):
 
     def _rows(self, job: LaunchedJob, *, hurry: bool = False) -> list[SlurmRow]:
         number = self.current_id(job)
-        rows = _queue.rows_of(number, min(self.site.poll_seconds, 1) if hurry else self.site.poll_seconds)
-        return rows or ([] if _queue.silence else accounted(number))
+        rows = self._queue.rows_of(number, min(self.site.poll_seconds, 1) if hurry else self.site.poll_seconds)
+        return rows or ([] if self._queue.silence else accounted(number))
 
     def end(self, job: LaunchedJob) -> JobEnd | None:
         folder = Path(job.folder)
@@ -149,8 +153,8 @@ class SlurmLauncher(SchedulerLauncher):
 
     def explain(self, job: LaunchedJob) -> str:
         rows = self._rows(job)
-        if _queue.silence:
-            return f"Slurm does not answer: {_queue.silence}"
+        if self._queue.silence:
+            return f"Slurm does not answer: {self._queue.silence}"
         if not rows and self.state(job) == "lost":
             return _FORGOTTEN
         words = list(dict.fromkeys(filter(None, (row.words() for row in rows))))
@@ -166,7 +170,7 @@ class SlurmLauncher(SchedulerLauncher):
         else:
             call(["scancel", "--state=PENDING", number])
             call(["scancel", "--state=RUNNING", "--signal=TERM", number])
-        _queue.expire()
+        self._queue.expire()
 
     def kill(self, job: LaunchedJob) -> None:
         folder = Path(job.folder)
@@ -175,7 +179,7 @@ class SlurmLauncher(SchedulerLauncher):
             self._cancel_by_name(job)
         else:
             call(["scancel", job.id])
-        _queue.expire()
+        self._queue.expire()
 
     def _cancel_by_name(self, job: LaunchedJob, *options: str) -> None:
         name = f"--name=clew-{unique_name(Path(job.folder))}"

@@ -60,6 +60,22 @@ class HistogramPair(Metric):
         both = np.where(p + q > 0, p + q, 1.0)
         return float(0.5 * ((p - q) ** 2 / both).sum())
 
+    @property
+    def error(self) -> float:
+        """The statistical error for independent entries, with the value that two equal sources would give."""
+        counts = [float(each.sum()) for each in (self.true, self.generated)]
+        if not all(counts):
+            return math.nan
+        p, q = self.true / counts[0], self.generated / counts[1]
+        both = np.where(p + q > 0, p + q, 1.0)
+        slopes = (p - q) * (p + 3 * q) / both**2 / 2, (q - p) * (q + 3 * p) / both**2 / 2
+        variance = [
+            float((slope**2 * share).sum() - (slope * share).sum() ** 2) / count
+            for slope, share, count in zip(slopes, (p, q), counts, strict=True)
+        ]
+        equal = (np.count_nonzero(p + q) - 1) / 4 * (1 / counts[0] + 1 / counts[1])
+        return math.sqrt(sum(variance) + equal**2)
+
     def figure(self, title: str) -> figure.Figure:
         shapes = [each / max(float(each.sum()), 1.0) for each in (self.true, self.generated)]
         return figure.figure(
@@ -67,7 +83,7 @@ class HistogramPair(Metric):
                 figure.steps(self.edges, shapes[0], "true", colour=6, fill="tozeroy", opacity=0.35),
                 figure.steps(self.edges, shapes[1], "generated", colour=1),
             ],
-            title=f"{self.axis.partition(' [')[0].capitalize()}: separation power {self.value:.3g}",
+            title=f"{self.axis.partition(' [')[0].capitalize()}: separation {self.value:.2g} ± {self.error:.1g}",
             x=self.axis,
             y="share",
         )

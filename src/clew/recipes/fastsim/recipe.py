@@ -51,6 +51,7 @@ class FastSimulation(Recipe):
     }
     columns = (ENERGY, THETA, PHI, VOXELS, SEED)
     events_per_file = generator.SHOWERS_PER_FILE
+    timed_batches = (1, 100, 10_000)
     discrete_outputs = (VOXELS,)
 
     def __init__(self, config: Any = None) -> None:
@@ -205,15 +206,36 @@ class FastSimulation(Recipe):
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         if VOXELS not in samples:
             return {}
-        energy = samples.fixed(ENERGY)
-        sources = Showers(energy, samples.fixed(VOXELS)), Showers(energy, objects.fixed(VOXELS))
-        return shower_metrics.compare_showers(*sources, self.config.geometry.load())
+        return shower_metrics.compare_showers(_showers(samples), _showers(objects), self.config.geometry.load())
 
     def sample_plots(self, samples: Table) -> Mapping[str, figure.Figure]:
         return self._pictures(samples, "shower")
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return {**self._pictures(samples, "true shower"), **self._pictures(objects, "generated shower")}
+        if VOXELS not in samples:
+            return self._pictures(objects, "generated shower")
+        from clew.recipes.fastsim.quality.report import shower_pictures
+
+        return shower_pictures(_showers(samples), _showers(objects), self.config.geometry.load())
+
+    def comparison_size(self) -> int:
+        return int(self.config.quality.showers)
+
+    def compare(self, true: Table, generated: Table) -> tuple[Mapping[str, Metric], Mapping[str, figure.Figure]]:
+        """Measure the figures of merit of the CaloChallenge with all showers.
+
+        Raises:
+            DataError: There are too few showers.
+        """
+        from clew.recipes.fastsim.quality.report import quality_report
+
+        if VOXELS not in true:
+            return {}, {}
+        return quality_report(_showers(true), _showers(generated), self.config.geometry.load(), self.config.quality)
+
+    def reference_times(self) -> Mapping[str, float]:
+        """Return the recorded times of Geant4 for electrons in the calorimeter of the generator."""
+        return materials.GEANT4_SECONDS if self.config.geometry.kind in ("dataset2", "dataset3") else {}
 
     def _pictures(self, showers: Table, kind: str) -> dict[str, figure.Figure]:
         shape = self.config.geometry.load().shape
@@ -232,3 +254,7 @@ class FastSimulation(Recipe):
                 f"model.kind {self.config.model.kind} needs equal layers, and those of {geometry.name} differ"
             )
         return geometry.shape
+
+
+def _showers(table: Table) -> Showers:
+    return Showers(table.fixed(ENERGY), table.fixed(VOXELS))

@@ -10,6 +10,7 @@ from clew import Section
 from clew.data.transforms import AnyTransform
 from clew.recipes.fastsim.generate.config import ShowerGeneratorConfig
 from clew.recipes.fastsim.geometry import GeometryConfig
+from clew.recipes.fastsim.quality.config import QualityConfig
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -65,3 +66,4 @@ class FastSimulationConfig(Section):
     """Transforms of events before they become samples."""
     model: ShowerModelConfig = ShowerModelConfig()
     generator: ShowerGeneratorConfig = ShowerGeneratorConfig()
+    quality: QualityConfig = QualityConfig()

@@ -29,7 +29,7 @@ from clew.server.api.dependencies import (
     paginate,
     visible_row,
 )
-from clew.server.database.tables import benchmarks, datasets, runs
+from clew.server.database.tables import benchmarks, datasets, jobs, runs
 from clew.server.database.writer import Transaction
 from clew.server.jobs.orders import registered_locations
 from clew.server.problems import not_found
@@ -126,6 +126,8 @@ async def make_dataset(service: ServiceOf, caller: RunWriter, body: NewDataset, 
 
     def work(transaction: Transaction) -> tuple[bool, Any]:
         caller.check_job_kind("prepare", transaction.connection)
+        if caller.job is not None:
+            transaction.execute(jobs.update().where(jobs.c.id == caller.job).values(dataset=body.key))
         same = datasets.c.owner == caller.user, datasets.c.key == body.key, datasets.c.location == body.location
         existing = transaction.scalar(sa.select(datasets.c.id).where(*same))
         if existing is None:

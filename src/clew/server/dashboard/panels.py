@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from clew.runs.record_metrics import COMMUNICATE, SPEED, WAIT
+from clew.runs.record_metrics import COMMUNICATE, EPOCH_SECONDS, SPEED, WAIT
 
 _SYSTEM = ("speed", "usage")
 """Prefixes of metrics of the machine, as opposed to metrics of the training."""
@@ -17,6 +17,7 @@ _TITLES = {
     SPEED: ("Speed", "samples/s"),
     WAIT: ("Waiting for data", "fraction of the time"),
     COMMUNICATE: ("Communication", "fraction of the time"),
+    EPOCH_SECONDS: ("Time per epoch", "s"),
     "usage/cpu": ("Cores in use", ""),
     "usage/memory": ("Memory", "bytes"),
     "usage/energy": ("Energy", "J"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +16,7 @@ from clew.figure import COLOURS
 from clew.recipe import shipped
 from clew.runs.comparison import flatten_settings, setting_text
 from clew.runs.failure import record_text
-from clew.runs.record_metrics import COMMUNICATE, WAIT
+from clew.runs.times import RunTimes
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.api.runs import run_rows, visible_runs
@@ -28,14 +27,11 @@ from clew.server.database.tables import records, runs, streams
 from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import job_detail
 from clew.server.problems import RequestError, not_found
-from clew.server.runs.curves import CurveWindow, read_curve
 from clew.server.service import Service
 
 _LAST_RECORDS = 20
 """Records that the log shows."""
 _LOG_BYTES = 200_000
-_MEAN_WINDOW = CurveWindow(points=1000)
-"""Enough points of a curve for its mean."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,11 @@ class _RunContext:
     summaries: dict[str, Any]
     """Rows of `summary` by metric."""
     job: JobDetail | None
+
+    @property
+    def times(self) -> RunTimes | None:
+        """Speed, time per epoch, load time and data wait."""
+        return RunTimes.read(self.run)
 
 
 def page(request: Request, viewer: Caller, number: int, tab: str) -> Response:
@@ -144,14 +145,24 @@ def _curves(context: _RunContext) -> dict[str, Any]:
     )
     tiles = order[:4]
     tiles.append(_tile("speed", short(run["speed"]), "samples/s"))
-    if run["wait"] is not None:
-        tiles.append(_tile("data wait", percent(run["wait"]), "of the time"))
+    tiles += _time_tiles(context)
     tiles.append(_tile("took", duration(run["seconds"])))
     return {
         "tiles": tiles + _usage_tiles(summaries),
         "panels": panels.training_panels(summaries),
         "summary": [_summary(name, row) for name, row in summaries.items()],
     }
+
+
+def _time_tiles(context: _RunContext) -> list[dict[str, str]]:
+    """Return tiles of the time per epoch, the load time and the data wait, as far as they are known."""
+    times = context.times
+    if times is None:
+        return []
+    known = {"time per epoch": times.seconds_per_epoch, "load time": times.load_seconds}
+    tiles = [_tile(name, f"{seconds:.3g} s") for name, seconds in known.items() if seconds is not None]
+    share = times.shares.get("data wait")
+    return [*tiles, *([] if share is None else [_tile("data wait", percent(share), "of the time")])]
 
 
 def _usage_tiles(summaries: dict[str, Any]) -> list[dict[str, str]]:
@@ -176,19 +187,9 @@ def _system(context: _RunContext) -> dict[str, Any]:
 
 
 def _time_fractions(context: _RunContext) -> list[dict[str, Any]]:
-    """Return the fractions of the training time spent on waiting for data, communication and computation."""
-    spent: dict[str, float] = {}
-    for label, name in (("load", WAIT), ("communicate and wait", COMMUNICATE)):
-        if name in context.summaries:
-            curve = read_curve(context.connection, context.summaries[name], _MEAN_WINDOW)
-            values = [value for value in curve.last if value is not None]
-            spent[label] = fmean(values) if values else 0.0
-    if not spent:
-        return []
-    parts = {"compute": max(1 - sum(spent.values()), 0.0), **spent}
-    return [
-        {"name": name, "fraction": fraction, "colour": COLOURS[i]} for i, (name, fraction) in enumerate(parts.items())
-    ]
+    """Return the fractions of the run's time, with the colours of the report."""
+    shares = context.times.shares if context.times is not None else {}
+    return [{"name": name, "fraction": share, "colour": COLOURS[i]} for i, (name, share) in enumerate(shares.items())]
 
 
 def _plots(context: _RunContext) -> dict[str, Any]:

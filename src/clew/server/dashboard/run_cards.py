@@ -9,7 +9,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from clew.runs.record_metrics import WAIT
 from clew.server.api.runs import RunRow
 from clew.server.database.tables import points, streams, summary
 
@@ -40,7 +39,6 @@ def metric_summaries(connection: sa.Connection, ids: Iterable[int]) -> dict[int,
 def _run_card(connection: sa.Connection, row: RunRow, summaries: dict[str, Any]) -> dict[str, Any]:
     loss = next((summaries[name] for name in LOSS_METRICS if name in summaries), None)
     curve = next((summaries[name] for name in SPARKLINE_METRICS if name in summaries), None)
-    wait = summaries.get(WAIT)
     return {
         **row.model_dump(),
         "owner": row.owner_name,
@@ -50,7 +48,7 @@ def _run_card(connection: sa.Connection, row: RunRow, summaries: dict[str, Any])
         "sparkline": [] if curve is None else sparkline_values(connection, curve),
         "step": max((each.step for each in summaries.values()), default=0),
         "speed": row.samples_per_second or None,
-        "wait": wait.last if wait is not None else None,
+        "wait": row.times.shares.get("data wait") if row.times is not None else None,
         "epoch": row.epochs_done,
         "progress": row.epochs_done / row.epochs if row.epochs else None,
         "seconds": seconds(row),

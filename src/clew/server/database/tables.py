@@ -124,6 +124,7 @@ runs = sa.Table(
     sa.Column("epochs", sa.Integer, nullable=False, default=0),
     sa.Column("epochs_done", sa.Integer, nullable=False, default=0),
     sa.Column("samples_per_second", sa.Double, nullable=False, default=0.0),
+    sa.Column("times", Json),  # `runs.times.RunTimes` of the newest step or validation
     sa.Column("metrics", Json, nullable=False),  # the newest validation
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("begun", sa.Double),

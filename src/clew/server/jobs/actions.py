@@ -147,7 +147,7 @@ def retry(transaction: Transaction, caller: Caller, job: int) -> int:
             **{name: getattr(row, name) for name in ("kind", "name", "spec", "arguments", "resources", "priority")},
             "files": row.files or {},
             "target_job": row.facts["of"],
-            "dataset": row.dataset,
+            "dataset": None if row.kind == "prepare" else row.dataset,
             "store": row.facts.get("store"),
             "requeue": row.attempts - 1,
             "trials_as_jobs": study_jobs.has_trial_jobs(row),

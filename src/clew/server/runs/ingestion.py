@@ -16,8 +16,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.runs.progress import RunProgress
-from clew.runs.record_metrics import LEAD, SPEED, finite_number, metric_values, whole_number
+from clew.runs.record_metrics import LEAD, finite_number, metric_values, whole_number
 from clew.runs.records import Record
+from clew.runs.times import RunTimes
 from clew.server.database.tables import SPAN, points, records, runs, spans, streams, summary, to_json
 from clew.server.database.writer import Transaction
 from clew.server.problems import not_found
@@ -109,6 +110,8 @@ class RecordIngestion:
         rows.records.append((stream, stream.next, moment, kind, to_json(record)))
         if kind == "resume" and name == LEAD:
             self._go_back(transaction, run, stream, whole_number(record.get("step"), stream.step), rows)
+        if name == LEAD:
+            run.times = RunTimes.read(record) or run.times
         if run.progress.update(record, name):
             transaction.notify("runs")
         step = whole_number(record.get("step"), stream.step if name == LEAD else stream.next)
@@ -120,8 +123,6 @@ class RecordIngestion:
                 rows.points.append((metric, stream.next, step, moment, value))
                 rows.metrics[metric] = None
         if kind == "step":
-            speed = run.metrics.get(SPEED)
-            run.samples_per_second = speed.last if speed and speed.last is not None else 0.0
             stream.samples, stream.step = finite_number(record.get("samples")) or stream.samples, step
         elif kind in ("start", "resume"):
             stream.samples = 0.0 if kind == "start" else finite_number(record.get("samples")) or 0.0
@@ -165,7 +166,7 @@ class RecordIngestion:
             ended=row.ended,
             metrics=row.metrics,
         )
-        run = ReportingRun(number, progress, row.updated, row.samples_per_second)
+        run = ReportingRun(number, progress, row.updated, RunTimes.read({"times": row.times}))
         run.streams = {each.name: by_id[each.id] for each in stream_rows}
         run.metrics = {
             each["name"]: MetricSummary(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from clew.runs.progress import RunProgress
+from clew.runs.times import RunTimes
 from clew.server.database.backend import backend_of
 from clew.server.database.tables import points, records, runs, spans, streams, summary, to_json
 from clew.server.database.writer import Transaction
@@ -15,7 +16,7 @@ from clew.server.database.writer import Transaction
 SUMMARY_COLUMNS = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
 PROGRESS_COLUMNS = ("state", "message", "host", "workers", "epochs", "epochs_done", "metrics", "begun", "ended")
 """Columns of `runs` that hold a `RunProgress`. The field `started` is in the column `begun`."""
-RUN_COLUMNS = (*PROGRESS_COLUMNS, "samples_per_second", "updated")
+RUN_COLUMNS = (*PROGRESS_COLUMNS, "samples_per_second", "times", "updated")
 """Columns of `runs` that records change."""
 _RECORD_COLUMNS = ("stream", "seq", "time", "kind", "body")
 _SPAN_COLUMNS = ("metric", "span", "seq", "step", "time", "value", "min", "max", "count")
@@ -100,7 +101,7 @@ class ReportingRun:
     id: int
     progress: RunProgress
     updated: float
-    samples_per_second: float = 0.0
+    times: RunTimes | None = None
     streams: dict[str, RecordStream] = field(default_factory=dict)
     metrics: dict[str, MetricSummary] = field(default_factory=dict)
 
@@ -110,7 +111,9 @@ class ReportingRun:
         metrics = to_json(dict(list(progress.metrics.items())[:_MAX_RUN_METRICS]))
         first = [progress.state, progress.message, progress.host, progress.workers, progress.epochs]
         last = [progress.epochs_done, metrics, progress.started, progress.ended]
-        return [*first, *last, self.samples_per_second, self.updated]
+        times = None if self.times is None else to_json(asdict(self.times))
+        speed = 0.0 if self.times is None else self.times.samples_per_second
+        return [*first, *last, speed, times, self.updated]
 
 
 @dataclass

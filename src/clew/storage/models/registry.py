@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from clew import storage
-from clew.core.files import sha256
+from clew.core.files import remove, sha256
+from clew.core.trust import ORIGIN, mark_origin
 from clew.data.expression import Expression, is_true
 from clew.data.table import Table
 from clew.errors import ConfigError, DataError, nearest
 from clew.runs import Run
 from clew.runs.report import write_report
+from clew.runs.run_trust import trust_own_run
 from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
 from clew.storage.models.model_card import SIDECAR, model_facts, model_files
@@ -64,6 +67,7 @@ def store_model(
     facts = model_facts(run)
     if {"report", "all"} & set(what):
         write_report(run)
+    trust_own_run(run)
     target = storage.join(to, name or f"{run.name}-{facts['weights_sha256'][:8]}")
     paths = _paths(run, what)
     facts["files"] = {inner: {"bytes": path.stat().st_size, "sha256": sha256(path)} for inner, path in paths.items()}
@@ -110,11 +114,14 @@ def find_models(place: str, where: str | None = None) -> list[StoredModel]:
 def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | None = None) -> Run:
     """Copy a stored model to a local folder, check its files, and open it as a run.
 
+    The folder is marked as brought from elsewhere: code that it brings is not executed before it is trusted.
+
     Raises:
         DataError: It is not a model, or its files have changed.
     """
     path = Path(output)
-    storage.copy(location, path, watch=watch)
+    with _marked(path, storage.mask_secrets(location)):
+        storage.copy(location, path, watch=watch)
     try:
         facts = json.loads((path / SIDECAR).read_text())
     except (OSError, ValueError):
@@ -137,6 +144,17 @@ def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: Progress
         return Run.open(storage.local_path(str(location)))
     path = runs / storage.base_name(str(location))
     return Run.open(path) if path.exists() else fetch_model(str(location), path, watch=watch)
+
+
+@contextlib.contextmanager
+def _marked(path: Path, origin: str) -> Iterator[None]:
+    """Mark a folder before files arrive in it, so that an interrupted copy is marked. An empty folder is removed."""
+    mark_origin(path, origin)
+    try:
+        yield
+    finally:
+        if [each.name for each in path.iterdir()] == [ORIGIN]:
+            remove(path)
 
 
 def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:

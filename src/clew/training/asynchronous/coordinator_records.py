@@ -51,7 +51,8 @@ class CoordinatorRecords:
         self._last_record, self._recorded_step = time.perf_counter(), 0
         self._losses: dict[str, list[float]] = {}
         """Total and weight of each loss since the last record."""
-        self._wait = self._communicate = 0.0
+        self._wait = self._communicate = self._load = 0.0
+        """Seconds that workers waited and communicated since the last record, and that the slowest took to load."""
 
     def rehearse(self, device: torch.device) -> None:
         """Evaluate a few samples, so that mistakes in recipe and settings show before the first step."""
@@ -73,6 +74,9 @@ class CoordinatorRecords:
         """Add the report of a worker to the next record."""
         if report["samples"] and not self._losses:  # time before the first worker came is not training time
             self._last_record = max(self._last_record, time.perf_counter() - report["seconds"])
+        if report["load"] > self._load:
+            self._load = report["load"]
+            self.writer.write("load", seconds=self._load)
         self.samples += report["samples"]
         self._wait, self._communicate = self._wait + report["wait"], self._communicate + report["communicate"]
         for name, (total, weight) in report["losses"].items():
@@ -189,7 +193,7 @@ class CoordinatorRecords:
         self.validation.queue = [
             PendingValidation(epoch, {"epoch": epoch, "step": step}, values) for epoch, step, values in state["waiting"]
         ]
-        fields = {"epoch": self.epochs, "step": step, "file": path.name}
+        fields = {"epoch": self.epochs, "step": step, "samples": self.samples, "file": path.name}
         self.writer.write("resume", **fields, damaged=[file.name for file in damaged])
         return state
 

@@ -82,8 +82,9 @@ class Worker:
         self.transport, self.recipe, self.config, self.device, self._run = transport, recipe, config, device, run
         rule = make_rule(config)
         self.strategy = GradientsOnly() if rule.sends_gradients else Strategy()
-        dataset = Dataset(config.dataset)
+        dataset, start = Dataset(config.dataset), time.perf_counter()
         self.loader = make_loader(recipe, config, dataset, self.strategy, device)
+        self._load_seconds = time.perf_counter() - start
         timeline = run.trace_folder / f"rank-{transport.number}.trace" if run is not None and config.trace else None
         self.trace = TimelineWriter(timeline)
         self.loader.on_wait = lambda start, end: self.trace.add(LOAD, start, end)
@@ -245,6 +246,7 @@ class Worker:
             "losses": losses,
             "samples": samples,
             "workers": int(self.status.get("workers", 1)),
+            "load": round(self._load_seconds, 6),
             **{name: round(seconds, 6) for name, seconds in meter.times().items()},
         }
 

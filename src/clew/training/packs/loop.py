@@ -61,12 +61,13 @@ class PackLoop:
         """
         self.members, self.device, self.stop, self.on_end = list(members), device, stop, on_end
         self.config = members[0].config
-        dataset = Dataset(self.config.dataset)
+        dataset, start = Dataset(self.config.dataset), time.perf_counter()
         self.samples = PackSamples(members[0].recipe, self.config, dataset, device)
         on_disk = self.config.loading.keep != "memory"
         self.validation_samples: SampleStore = (
             DiskSamples(dataset, "val", None) if on_disk else MemorySamples(dataset.read("val"))
         )
+        self.load_seconds = time.perf_counter() - start
         self.parameters = sum(parameter.numel() for parameter in models[0].parameters())
         recipes, configs = [member.recipe for member in members], [member.config for member in members]
         self.engine = PackEngine(recipes, models, configs, device)
@@ -126,7 +127,8 @@ class PackLoop:
             self.step, self.epoch, self.batch, self.samples_seen = state["place"]
             self.earlier_seconds = state["spent"]
             member.verdict.restore(state["verdict"])
-            member.writer.write("resume", epoch=self.epoch, step=self.step, file=state["file"], damaged=[])
+            position = {"epoch": self.epoch, "step": self.step, "samples": self.samples_seen}
+            member.writer.write("resume", **position, file=state["file"], damaged=[])
         self.best = self.engine.stack.snapshot()
         for row, member in enumerate(self.members):
             records = [r for r in member.run.records(kind="checkpoint") if r["file"].endswith("best.safetensors")]
@@ -152,6 +154,7 @@ class PackLoop:
                 device=str(self.device),
                 packed=len(self.members),
             )
+            member.writer.write("load", seconds=self.load_seconds)
         while self.epoch < self.config.epochs and self.members:
             complete = self._train_epoch()
             if not self.members:

@@ -5,7 +5,7 @@ stored between two calls. Evaluation reads a point and a list of files, and writ
 """
 
 from clew.tuning.panda.evaluation import FAILED_LOSS, evaluate, read_json, train_on_grid
-from clew.tuning.panda.job_metadata import time_figures, write_json, write_script_outputs
+from clew.tuning.panda.job_metadata import write_json, write_script_outputs
 from clew.tuning.panda.parameters import from_panda, to_panda
 from clew.tuning.panda.steering import steer
 
@@ -15,7 +15,6 @@ __all__ = [
     "from_panda",
     "read_json",
     "steer",
-    "time_figures",
     "to_panda",
     "train_on_grid",
     "write_json",

@@ -14,9 +14,10 @@ from typing import Any
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, DataError, RunError
 from clew.runs import Run
+from clew.runs.times import time_figures
 from clew.tuning import objectives
 from clew.tuning.config import TuneConfig
-from clew.tuning.panda.job_metadata import METADATA, time_figures, write_json
+from clew.tuning.panda.job_metadata import METADATA, write_json
 from clew.tuning.space import Template
 
 FAILED_LOSS = 1e30

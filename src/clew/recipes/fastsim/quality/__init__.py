@@ -7,4 +7,5 @@ Read the files in this order:
     inputs.py       inputs of classifiers and distances
     classifier.py   the classifier and its AUC
     distances.py    Frechet and kernel distance
+    report.py       metrics and pictures of a comparison, for reports (profiles.py, layer_histograms.py, figures.py)
 """

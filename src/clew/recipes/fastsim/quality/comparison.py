@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.errors import DataError
 from clew.recipes.fastsim.features import ShowerFeatures, Showers, shower_features
 from clew.recipes.fastsim.geometry import Floats, Geometry
 from clew.recipes.fastsim.metrics import HistogramPair, compare_showers
@@ -18,6 +19,9 @@ from clew.recipes.fastsim.quality.distances import Distance, frechet_distance, k
 
 FEATURES, VOXELS, LOG_VOXELS = "features", "voxels", "log_voxels"
 """Inputs of classifiers: layer energies, centres and widths; shares of voxels; their logarithms."""
+
+MIN_SHOWERS = 20
+"""Two in each of 10 groups, and some to train, choose and measure a classifier."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,9 @@ def compare_sources(
         classifiers: Inputs of classifiers: FEATURES, VOXELS, LOG_VOXELS.
         device: Device of torch for the classifiers. Empty: a GPU if there is one.
 
+    Raises:
+        DataError: There are too few showers.
+
     Example:
         >>> import numpy as np
         >>> from clew.recipes.fastsim.geometry import GeometryConfig
@@ -76,6 +83,8 @@ def compare_sources(
     """
     config = config or QualityConfig()
     count = min(config.showers, len(true.energy), len(generated.energy))
+    if count < MIN_SHOWERS:
+        raise DataError(f"a comparison needs {MIN_SHOWERS} showers of each source, not {count}")
     sources = [Showers(each.energy[:count], each.voxels[:count]) for each in (true, generated)]
     features = [shower_features(each.voxels, geometry) for each in sources]
     matrices = [inputs.feature_inputs(each.energy, made) for each, made in zip(sources, features, strict=True)]
