@@ -23,7 +23,6 @@ from _fastsim import GEANT4_RATE, network, parametric_dataset, training_steps
 
 from clew.data.dataset.batch import to_batch
 from clew.inference.export import formats
-from clew.inference.export.api import ExportWork
 from clew.inference.flat_forward import FlatForward, find_inputs
 
 SMALL = ("model.student_width=96", "model.student_depth=3", "model.layer_width=128", "model.layer_depth=3")
@@ -39,7 +38,7 @@ def onnx_rate(recipe: Any, model: Any, path: Path, seconds: float) -> float:
     described = tuple(item.described(item.of(batch), keep_float64=False) for item in inputs)
     tensors = tuple(item.of(batch) for item in described)
     flat = FlatForward(recipe, model, described).eval()
-    formats.write_onnx(ExportWork(flat, model, described, tensors))(path, "{}")
+    formats.write_onnx(formats.ExportWork(flat, model, described, tensors))(path, "{}")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])

@@ -191,9 +191,10 @@ class Recipe:
     def adapt(self, model: nn.Module, dataset: Dataset) -> None:
         """Adapt a new network to the dataset on which it is trained, for example by setting its tables of scales.
 
-        Called once per process before a new training, not when a run is resumed. It must set the same values in every
-        process. Values that later uses of the model need are buffers of the network, which are saved with its weights.
-        The default does nothing.
+        Called before a new training, not when a run is resumed or starts from the weights of another one (`--from`),
+        and not by evaluation, prediction or export. It must set the same values in every process. Values that
+        later uses of the model need are buffers of the network, which are saved with its weights. The default does
+        nothing.
         """
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from clew import Batch, Run
 from clew.errors import ConfigError
@@ -43,14 +43,14 @@ def particles_of(batch: Batch) -> ShowerParticles:
 
 def fit_tables(model: Any, dataset: Dataset) -> None:
     """Measure the tables of a model from the first showers of the split `train`."""
-    energy, theta, phi, voxels = [], [], [], []
-    for shard in dataset.shards("train", columns=(ENERGY, THETA, PHI, VOXELS)):
-        for values, name in ((energy, ENERGY), (theta, THETA), (phi, PHI), (voxels, VOXELS)):
-            values.append(torch.from_numpy(shard.fixed(name)))
-        if sum(map(len, energy)) >= FITTED_SHOWERS:
+    names, parts, showers = (ENERGY, THETA, PHI, VOXELS), list[list[Tensor]](), 0
+    for shard in dataset.shards("train", columns=names):
+        parts.append([torch.from_numpy(shard.fixed(name)) for name in names])
+        showers += len(shard)
+        if showers >= FITTED_SHOWERS:
             break
-    columns = [torch.cat(values)[:FITTED_SHOWERS] for values in (energy, theta, phi, voxels)]
-    model.fit(ShowerParticles.of(*columns[:3]), columns[3])
+    energy, theta, phi, voxels = (torch.cat(each)[:FITTED_SHOWERS] for each in zip(*parts, strict=True))
+    model.fit(ShowerParticles.of(energy, theta, phi), voxels)
 
 
 def load_teacher(model: DistilledFlow, config: ShowerModelConfig) -> None:

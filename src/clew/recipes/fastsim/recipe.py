@@ -57,7 +57,7 @@ class FastSimulation(Recipe):
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
         if self.config.model.kind == "gan":
-            self.step = self._adversarial_step  # type: ignore[method-assign]
+            self.step = self._adversarial_step  # type: ignore[method-assign, assignment]
 
     def read(self, path: str) -> Iterable[Table]:
         """Read HDF5 files of the CaloChallenge, files of grids, or tables with the same columns."""
