@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew import Dataset, Run, Table, settings
-from clew.errors import ConfigError
+from clew.errors import ConfigError, DataError
 from clew.recipes.fastsim.columns import ENERGY, VOXELS
 from clew.recipes.fastsim.metrics import HistogramPair
 from clew.runs.report import write_report
@@ -115,6 +115,14 @@ def test_energy_is_conserved_by_construction() -> None:
 def test_the_gan_has_about_a_million_parameters() -> None:
     network = settings.load_settings("fastsim", []).recipe.model()
     assert 0.5e6 < sum(each.numel() for each in network.parameters()) < 2e6
+
+
+def test_a_dataset_that_does_not_fit_the_model_is_one_clear_line(trained: Trained, tmp_path: Path) -> None:
+    loaded = settings.load_settings("fastsim", [*SMALL, "geometry.cells=[8,6,5]", "train.epochs=1"])
+    with pytest.raises(DataError) as caught:
+        clew.train(loaded.recipe, trained[0], config=loaded.train, output=tmp_path / "run")
+    message = "showers of 288 voxels, but a grid of 8x6x5 has 240; set geometry.kind"
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_layers_that_differ_need_another_model(tmp_path: Path) -> None:

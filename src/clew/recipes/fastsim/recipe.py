@@ -12,7 +12,7 @@ import numpy as np
 
 from clew import Recipe, Table, figure
 from clew.data.transforms import Transform
-from clew.errors import ConfigError
+from clew.errors import ConfigError, DataError
 from clew.metrics import Metric
 from clew.recipes.fastsim import display, shower_files
 from clew.recipes.fastsim import metrics as shower_metrics
@@ -150,9 +150,11 @@ class FastSimulation(Recipe):
 
         Raises:
             ConfigError: The teacher does not fit.
+            DataError: The dataset was prepared for another geometry.
         """
         from clew.recipes.fastsim.networks import fit_tables, load_teacher
 
+        self._check_dataset(dataset)
         if self.config.model.teacher:
             load_teacher(model, self.config.model)
         else:
@@ -246,6 +248,14 @@ class FastSimulation(Recipe):
             f"{kind} {row}": display.shower_picture(voxels, shape, f"{kind} of {energy / 1000:.3g} GeV")
             for row, (voxels, energy) in rows
         }
+
+    def _check_dataset(self, dataset: Dataset) -> None:
+        geometry, (voxels,) = self.config.geometry.load(), dataset.schema[VOXELS].shape
+        if voxels != geometry.voxels:
+            raise DataError(
+                f"the dataset has showers of {voxels} voxels, but {geometry.name} has {geometry.voxels}; "
+                "set geometry.kind as it was for clew prepare"
+            )
 
     def _shape(self) -> tuple[int, int, int]:
         geometry: Geometry = self.config.geometry.load()
