@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from clew.cli.bench import bench
 from clew.cli.data import cache, data, prepare
-from clew.cli.inference import evaluate, export, model, predict
+from clew.cli.inference import evaluate, export, generate, model, predict
 from clew.cli.jobs import agent, doctor, jobs, site, submit, work_verbs
 from clew.cli.runs import compare, runs, trace
 from clew.cli.server import login, serve, token
@@ -54,6 +54,7 @@ app.command()(jobs.requeue)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
+app.command()(generate.generate)
 app.command()(trace.trace)
 app.command()(compare.compare)
 app.command()(serve.serve)
