@@ -46,7 +46,7 @@ def _check_command(command: Any, words: list[str], line: str) -> None:
         assert words[0] in command.commands, line
         command, words = command.commands[words[0]], words[1:]
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    for word in words:
+    for word in words[: words.index("--") if "--" in words else None]:  # what follows is for a script
         assert not word.startswith("--") or word.partition("=")[0] in options, f"{word} in {line}"
 
 

@@ -39,6 +39,7 @@ PUBLIC_MODULES = {
     "clew.metrics",
     "clew.data.readers",
     "clew.data.transforms",
+    "clew.data.writers",
     "clew.data.table_cache",
     "clew.training.strategies",
     "clew.training.asynchronous.rules",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clew.distributed import artefact, log
     from clew.inference.evaluate import evaluate
     from clew.inference.export.api import export
+    from clew.inference.generate import generate
     from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe
     from clew.runs import Run
@@ -61,6 +62,7 @@ _NAMES = {
     "concat": "clew.data.table",
     "evaluate": "clew.inference.evaluate",
     "export": "clew.inference.export.api",
+    "generate": "clew.inference.generate",
     "log": "clew.distributed",
     "predict": "clew.inference.predict",
     "prepare": "clew.data.prepare.api",
@@ -87,6 +89,7 @@ __all__ = [
     "evaluate",
     "export",
     "figure",
+    "generate",
     "log",
     "metrics",
     "predict",

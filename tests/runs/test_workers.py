@@ -30,7 +30,7 @@ def test_the_newest_record_counts(tmp_path: Path) -> None:
     workers = load_workers(run_with(tmp_path / "run", record(returned=0), record()))
     assert workers is not None
     assert [each.speed for each in workers.workers] == [300, 150]
-    assert workers.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
+    assert workers.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "data wait": 0.1})
     assert (workers.returned, workers.updates, list(workers.staleness)) == (3, 45, [0, 1, 10])
     assert workers.mean_staleness == pytest.approx(60 / 45)
 
@@ -48,7 +48,7 @@ def test_the_report_has_a_section_with_table_and_figures(tmp_path: Path) -> None
     for words in ("45 updates, mean staleness 1.33", "450.0 MB moved", "3 batches returned", "worker 2", "150"):
         assert words in page.text
     shares, staleness = page.figures[-2:]
-    assert [trace["name"] for trace in shares["data"]] == ["compute", "communicate and wait", "load"]
+    assert [trace["name"] for trace in shares["data"]] == ["compute", "communicate and wait", "data wait"]
     assert [sum(trace["x"][number] for trace in shares["data"]) for number in (0, 1)] == pytest.approx([100, 100])
     assert staleness["data"][0]["y"] == [30, 10, 5]
     assert "Where the time went" not in [drawn["layout"]["title"]["text"] for drawn in page.figures]
@@ -74,6 +74,6 @@ def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
     workers = load_workers(run)
     assert workers is not None
     assert dict(summary_lines(workers)) == {
-        "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, load 10%",
+        "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, data wait 10%",
         "exchanged": "45 updates, mean staleness 1.33, 450.0 MB, 3 batches returned",
     }

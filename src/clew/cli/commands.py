@@ -57,6 +57,9 @@ class Commands(LazyGroup):
             "inference.export:export",
             "Export a run's model: one file with the network, its weights and the scaling of its inputs.",
         ),
+        "generate": LazyCommand(
+            "inference.generate:generate", "Generate events with the trained model of a generative recipe."
+        ),
         "trace": LazyCommand(
             "runs.trace:trace", "Show how every rank spent its time, and write one timeline of all ranks for a viewer."
         ),

@@ -1,1 +1,1 @@
-"""Use of a trained model: evaluate, predict, export."""
+"""Use of a trained model: evaluate, predict, export, generate."""

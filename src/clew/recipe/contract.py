@@ -10,6 +10,8 @@ from clew.core.config import Section, to_data
 from clew.errors import RecipeError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from clew.data.dataset.batch import Batch
     from clew.data.table import Table
     from clew.data.transforms import Transform
+    from clew.data.writers import TableWriter
     from clew.figure import Figure
     from clew.metrics import Metric
 
@@ -71,6 +74,10 @@ class Recipe:
 
     inference_batch_size: ClassVar[int] = 256
     """Smallest batch size for evaluation and prediction. Choose a smaller one if a single sample is large."""
+
+    discrete_outputs: ClassVar[Sequence[str]] = ()
+    """Names of outputs that contain decisions, such as which voxels have energy. Rounding may change a few of them, so
+    1% of the values of these outputs may differ between the model and an exported file."""
 
     timed_batches: ClassVar[Sequence[int]] = ()
     """Batch sizes for which `clew evaluate` measures the time per sample, as for generative models. Default: none."""
@@ -148,9 +155,47 @@ class Recipe:
         """
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 
+    def draw_inputs(self, numbers: NDArray[np.int64], seed: int, ranges: Mapping[str, tuple[float, float]]) -> Table:
+        """Draw samples without labels for which `clew generate` runs the trained model of a generative recipe.
+
+        This is not `generate`, which writes raw events to train on and needs no model.
+
+        Args:
+            numbers: Numbers of the events. An event depends on its number and the seed only.
+            seed: Seed of the random numbers.
+            ranges: Lowest and highest value by name (`energy` in GeV, `theta` in degrees), as far as the user set them.
+
+        Returns:
+            Samples with the columns that `forward` and `reconstruct` need.
+        """
+        raise RecipeError(f"recipe {type(self).__name__} generates nothing: it does not define draw_inputs()")
+
+    def check_ranges(self, model: nn.Module | None, ranges: Mapping[str, tuple[float, float]]) -> None:
+        """Check the ranges of `draw_inputs`, and warn if the model was not trained on them.
+
+        Args:
+            model: The trained model; None for an exported file.
+            ranges: See `draw_inputs`.
+        """
+
+    def generated_writer(self, path: Path) -> type[TableWriter]:
+        """Return the class that writes a file of `clew generate`. The default writes tables, by the file's ending."""
+        from clew.data import writers
+
+        return writers.find(path)
+
     def model(self) -> nn.Module:
         """A new network. Every process builds one; rank 0 sends its weights to the others."""
         raise RecipeError(f"recipe {type(self).__name__} must define model() -> torch.nn.Module")
+
+    def adapt(self, model: nn.Module, dataset: Dataset) -> None:
+        """Adapt a new network to the dataset on which it is trained, for example by setting its tables of scales.
+
+        Called before a new training, not when a run is resumed or starts from the weights of another one (`--from`),
+        and not by evaluation, prediction or export. It must set the same values in every process. Values that
+        later uses of the model need are buffers of the network, which are saved with its weights. The default does
+        nothing.
+        """
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         """Apply the network to a batch.

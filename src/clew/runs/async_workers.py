@@ -12,7 +12,7 @@ from clew.runs.folder import Run
 from clew.runs.html_page import table
 from clew.runs.records import Record
 
-PARTS = ("compute", "communicate", "load")
+PARTS = ("compute", "communicate", "data wait")
 """The parts of a worker's time, in the order, and therefore in the colours, of the report."""
 
 
@@ -39,7 +39,7 @@ class WorkerTotals:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The fractions of its time for computing, for exchanging and waiting for the master, and for loading data."""
+        """The fractions of its time for computing, for exchanges with the master, and for waiting for data."""
         total = max(self.seconds, self.communicate + self.load)
         parts = (total - self.communicate - self.load, self.communicate, self.load)
         return {name: seconds / total if total else 0.0 for name, seconds in zip(PARTS, parts, strict=True)}

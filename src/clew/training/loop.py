@@ -17,6 +17,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,11 +28,9 @@ from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
-from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
-from clew.training.config import TrainConfig
 from clew.training.device import select_device
 from clew.training.early_stopping import ValidationTracker
 from clew.training.engine import Engine
@@ -71,7 +70,7 @@ def run_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any = None)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = batch_size_search.with_batch_size(run, recipe, config, strategy, session.writer, device)
         with (
-            contextlib.closing(_Loop(run, recipe, config, strategy, session, device)) as loop,
+            contextlib.closing(_Loop(run, replace(start, config=config), strategy, session, device)) as loop,
             system_monitor(run, config, place, device),
         ):
             loop.check()
@@ -88,21 +87,22 @@ class _Loop:
     def __init__(
         self,
         run: Run,
-        recipe: Recipe,
-        config: TrainConfig,
+        start: TrainingStart,
         strategy: Strategy,
         session: RankSession,
         device: torch.device,
     ) -> None:
+        recipe, config = start.recipe, start.config
         self.run, self.recipe, self.config, self.strategy, self.device = run, recipe, config, strategy, device
         self.writer, self.stop = session.writer, session.stop
-        dataset, start = Dataset(config.dataset), time.perf_counter()
+        dataset, loading = Dataset(config.dataset), time.perf_counter()
         self.loader = make_loader(recipe, config, dataset, strategy, device)
-        self.load_seconds = time.perf_counter() - start
+        self.load_seconds = time.perf_counter() - loading
         """Seconds until the samples of this rank were loaded."""
         self.held_out = open_validation_samples(config, dataset)
         torch.manual_seed(config.seed)
-        model = validation.build_model(recipe, config.start_from).to(device)
+        new_for = None if start.resume else dataset
+        model = validation.build_model(recipe, config.start_from, dataset=new_for).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         strategy.alternates = inspect.isgeneratorfunction(recipe.step)
         self.model = strategy.distribute(model)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clew import metrics
+from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, RaggedTensor, to_batch
 from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
@@ -49,15 +50,16 @@ def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -
     return dict(returned)
 
 
-def build_model(recipe: Recipe, start_from: str | None = None) -> nn.Module:
+def build_model(recipe: Recipe, start_from: str | None = None, *, dataset: Dataset | None = None) -> nn.Module:
     """Return a new model of a recipe.
 
     Args:
         recipe: The recipe.
         start_from: A file with the weights that the model gets; None for those of the recipe.
+        dataset: The dataset to which the model is adapted; None for a model whose weights are loaded later.
 
     Raises:
-        RecipeError: `Recipe.model` failed, or returned something else than a module.
+        RecipeError: `Recipe.model` or `Recipe.adapt` failed, or returned something else than a module.
         RunError: The file is of another model.
     """
     with recipe_errors():
@@ -66,6 +68,9 @@ def build_model(recipe: Recipe, start_from: str | None = None) -> nn.Module:
         raise wrong_return(recipe, "model", f"a {type(model).__name__}")
     if start_from is not None:
         load_weights(model, Path(start_from))
+    elif dataset is not None:
+        with recipe_errors():
+            recipe.adapt(model, dataset)
     return model
 
 

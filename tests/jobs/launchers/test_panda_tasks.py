@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from clew import Dataset
+from clew.cli.start.recipe_template import starting_points
 from clew.client.grid_tasks import script_task
 from clew.core.config import to_yaml
 from clew.jobs import submitted
 from clew.jobs.launchers.launcher import watch
 from clew.jobs.sites import BatchRequest
+from clew.recipe import shipped
 from clew.settings import load_settings
 from tests.cli import clew, done
 from tests.jobs.launchers.panda_server import EmulatedPanda
@@ -108,7 +110,7 @@ def test_an_own_recipe_trains_in_its_sandbox_and_reports_its_times(panda: Emulat
 SETTINGS = ("--set", "prepare.input=rucio:user.me:events", "--on", "grid")
 
 
-@pytest.mark.parametrize("like", ["small", "tracking", "particleflow", "lartpc", "jets"])
+@pytest.mark.parametrize("like", starting_points())
 def test_a_new_recipe_passes_a_dry_run(like: str, panda: EmulatedPanda) -> None:
     done("init", "my_recipe", "--like", like)
     document = dry_run("my_recipe.py")
@@ -116,7 +118,7 @@ def test_a_new_recipe_passes_a_dry_run(like: str, panda: EmulatedPanda) -> None:
     assert "panda_job%20my_recipe.yaml%20" in json.dumps(document) and not panda.tasks
 
 
-@pytest.mark.parametrize("recipe", ["tracking", "particleflow", "lartpc", "jets", "fastsim"])
+@pytest.mark.parametrize("recipe", [each for each in shipped() if each != "columns"])  # that one needs a model
 def test_a_shipped_recipe_passes_a_dry_run(recipe: str, panda: EmulatedPanda) -> None:
     assert f"panda_job%20{recipe}%20" in json.dumps(dry_run(recipe)) and not panda.tasks
 

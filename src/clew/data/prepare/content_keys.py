@@ -128,12 +128,11 @@ def code_of(codes: Iterable[Any], package: str) -> dict[str, str]:
         name = _name(code)
         if name in hashes:
             continue
-        tree = _tree(code)
-        if tree is None:  # typed into a notebook or built on the fly: the declared version must do
+        if _tree(code) is None:  # typed into a notebook or built on the fly: the declared version must do
             hashes[name] = ""
             continue
-        constants, used = _used(code, tree, package)
-        hashes[name] = key_of([ast.unparse(tree), constants])
+        constants, used = _used(code, package)
+        hashes[name] = key_of([_text(code), constants])
         waiting += used
     return dict(sorted(hashes.items()))
 
@@ -188,12 +187,12 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _used(code: Any, tree: ast.AST, package: str) -> tuple[Parts, list[Any]]:
+def _used(code: Any, package: str) -> tuple[Parts, list[Any]]:
     """Return the constants that a piece of code uses, and the functions and classes of the package that it uses."""
     space = vars(inspect.getmodule(code)) if inspect.getmodule(code) else {}
     constants: Parts = {}
     used: list[Any] = []
-    for name, value in _named(tree, space):
+    for name, value in _named(code, space):
         plain, inside = _plain(value, package)
         used += inside
         if plain is not None:
@@ -221,15 +220,36 @@ def _plain(value: Any, package: str) -> tuple[Any, list[Any]]:
     return None, []
 
 
-def _named(tree: ast.AST, space: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Yield every global that a piece of code uses: `x`, or `module.x`."""
-    for node in ast.walk(tree):
+def _named(code: Any, space: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Yield every global that a piece of code uses: `x`, or `module.x`. Its value may have changed since the last
+    call."""
+    for name, attribute in _names(code):
+        if attribute:
+            owner = space.get(name)
+            if isinstance(owner, types.ModuleType) and hasattr(owner, attribute):
+                yield f"{owner.__name__}.{attribute}", getattr(owner, attribute)
+        elif name in space and not hasattr(builtins, name):
+            yield name, space[name]
+
+
+@cache
+def _text(code: Any) -> str:
+    """Return the source of a function or class without comments, docstrings and layout."""
+    tree = _tree(code)
+    return ast.unparse(tree) if tree else ""
+
+
+@cache
+def _names(code: Any) -> tuple[tuple[str, str], ...]:
+    """Return the names that a piece of code mentions: `(x, "")` for `x`, `(module, x)` for `module.x`."""
+    tree = _tree(code)
+    names: dict[tuple[str, str], None] = {}
+    for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = space.get(node.value.id)
-            if isinstance(owner, types.ModuleType) and hasattr(owner, node.attr):
-                yield f"{owner.__name__}.{node.attr}", getattr(owner, node.attr)
-        elif isinstance(node, ast.Name) and node.id in space and not hasattr(builtins, node.id):
-            yield node.id, space[node.id]
+            names[node.value.id, node.attr] = None
+        elif isinstance(node, ast.Name):
+            names[node.id, ""] = None
+    return tuple(names)
 
 
 def _called_on_self(method: Callable[..., Any]) -> list[str]:

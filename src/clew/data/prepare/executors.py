@@ -191,6 +191,11 @@ class TaskQueue:
         """Whether this process was only a worker, and the work has finished."""
         return self._pool is None
 
+    @property
+    def is_one_host(self) -> bool:
+        """Whether all workers run on this host, so that they can write to one file at the same time."""
+        return isinstance(self._pool, (InlineExecutor, ThreadPoolExecutor, ProcessPoolExecutor))
+
     def run(
         self,
         work: Callable[..., R],

@@ -1,5 +1,4 @@
-"""The work of one process: take one piece of a file through all stages, or write one shard. Data is exchanged on
-disk."""
+"""The work of one process: take one piece of a file through all stages. Data is exchanged on disk."""
 
 from __future__ import annotations
 
@@ -8,21 +7,17 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, cast
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.core.disk_errors import disk_error_text, final_path
-from clew.core.files import atomic_path, sha256
-from clew.data.dataset.manifest import Shard
 from clew.data.prepare import stages
 from clew.data.prepare.chain import PREPARE, StageChain
 from clew.data.prepare.chain_run import ChainRun, InputPiece, PieceContext, RawPiece, with_location
+from clew.data.prepare.content_keys import key_of
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.stage_cache import CachedResult, StageCache
 from clew.data.prepare.stage_costs import StageCost
@@ -53,16 +48,8 @@ class PreparedPiece:
     statistics: dict[str, dict[str, float]]
     costs: dict[str, StageCost]
     """What the stages took that were computed."""
-
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """A shard to write: which events of which pieces, in order."""
-
-    path: Path
-    pieces: tuple[tuple[str, NDArray[np.int64]], ...]
-    items: dict[str, int]
-    events: int
+    columns: str
+    """A hash of the names and types of all columns."""
 
 
 def prepare_piece(job: PieceContext, unit: InputPiece) -> list[PreparedPiece]:
@@ -107,25 +94,6 @@ def count_items(recipe: Recipe, unit: InputPiece) -> ItemCounts:
     except DataError as error:
         raise DataError(with_location(error, unit.where)) from error
     return counts
-
-
-def write_shard(cache: StageCache, plan: ShardPlan) -> Shard:
-    """Write one shard from cached pieces, with one piece in memory at a time."""
-    try:
-        with atomic_path(plan.path) as temporary, h5py.File(temporary, "w") as file:
-            appender = None
-            for key, rows in plan.pieces:
-                table = prepared_table(cache, key).take(rows)
-                if appender is None:
-                    appender = hdf5.Appender(file, table, events=plan.events, items=plan.items)
-                appender.append(table)
-    except (OSError, RuntimeError) as error:
-        message = disk_error_text(error, final_path(plan.path))
-        if not message:
-            raise
-        raise DataError(message) from error
-    size = plan.path.stat().st_size
-    return Shard(file=plan.path.name, events=plan.events, bytes=size, sha256=sha256(plan.path))
 
 
 def _raw_pieces(job: PieceContext, unit: InputPiece) -> Iterator[RawPiece]:
@@ -195,6 +163,7 @@ def _summary(job: PieceContext, key: str, result: CachedResult, costs: dict[str,
         keys=keys,
         statistics=result.facts["statistics"],
         costs=costs,
+        columns=key_of([[name, asdict(column)] for name, column in table.schema.items()] + [sets]),
     )
 
 

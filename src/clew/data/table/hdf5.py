@@ -104,6 +104,19 @@ class Appender:
         if self._grows:
             self._group.attrs["events"] = self._events
 
+    def reserve(self) -> dict[str, int]:
+        """Reserve the space of all values before the first one is written. Other processes can then write them.
+
+        Returns:
+            The first byte in the file of each array, `columns/NAME` and `offsets/NAME`. Empty arrays have none.
+        """
+        arrays = {f"offsets/{name}": self._offsets[name] for name, owner in self._sets.items() if name == owner}
+        for name in self._filled:
+            column = arrays[f"columns/{name}"] = self._columns[name]
+            if column.size:
+                column[:1] = np.zeros((1, *column.shape[1:]), column.dtype)  # HDF5 reserves all with the first value
+        return {name: array.id.get_offset() for name, array in arrays.items() if array.size}
+
     def _create(self, group: h5py.Group, name: str, rows: int, like: Array) -> None:
         shape, inner = (rows, *like.shape[1:]), math.prod(like.shape[1:]) * like.dtype.itemsize
         block = (max(1, _BLOCK // max(inner, 1)), *like.shape[1:])

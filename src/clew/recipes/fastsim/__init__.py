@@ -8,6 +8,7 @@ Read the files in this order:
     geometry.py       layers and voxels: data sets of the CaloChallenge, binning files, regular grids
     shower_files.py   readers and the writer of shower files
     generate/         showers without files of others (start with generate/__init__.py)
+    networks.py       which network `model.kind` names, and its tables (particles.py, seeds.py, noise.py)
     gan.py            the adversarial networks
     shower_flow.py    flow matching on latents (layer_scaler.py, voxel_scaler.py, quantile_tables.py, flow_networks.py)
     features.py       layer energies, centres and widths of showers

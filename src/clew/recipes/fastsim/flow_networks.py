@@ -18,13 +18,15 @@ WAVES = 64
 """Number of features of an angle or an energy."""
 LAYER_FEATURES = 4
 """Features of a layer: latents of its energy and hits, logarithms of both."""
+PARTICLE = 3
+"""Features of a particle: scaled logarithm of its energy, and slopes of its direction in x and y."""
 
 
 class ShowerConditions(NamedTuple):
     """What the shape of a shower depends on."""
 
-    energy: Tensor
-    """Scaled logarithm of the incident energy, (n)."""
+    particle: Tensor
+    """Features of the particle, (n, PARTICLE)."""
     layers: Tensor
     """Features of layers, (n, layers, LAYER_FEATURES)."""
     edges: Tensor
@@ -39,18 +41,21 @@ def wave_features(values: Tensor) -> Tensor:
 
 
 class LayerFlow(nn.Module):
-    """Velocity of the latents of layers, given the incident energy.
+    """Velocity of the latents of layers, given the particle.
 
     Args:
         size: Number of latents.
         width: Width of the hidden layers.
         depth: Number of residual blocks.
+        dropout: Share of hidden numbers that are set to 0 in training.
     """
 
-    def __init__(self, size: int, width: int = 384, depth: int = 4) -> None:
+    def __init__(self, size: int, width: int = 384, depth: int = 4, dropout: float = 0.1) -> None:
         super().__init__()
-        self.enter = nn.Linear(size, width)
-        self.condition = nn.Sequential(nn.Linear(2 * WAVES + 1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
+        self.enter, self.dropout = nn.Linear(size, width), nn.Dropout(dropout)
+        self.condition = nn.Sequential(
+            nn.Linear(2 * WAVES + PARTICLE, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+        )
         self.modulate = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(depth))
         self.first = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.second = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
@@ -58,13 +63,13 @@ class LayerFlow(nn.Module):
         for layer in (self.leave, *self.second):
             _set_zero(layer)
 
-    def forward(self, latent: Tensor, angle: Tensor, energy: Tensor) -> Tensor:
-        """Return the velocity of latents (n, size) at angles (n), for scaled energies (n)."""
-        condition = self.condition(torch.cat([wave_features(angle), wave_features(energy), energy[:, None]], 1))
+    def forward(self, latent: Tensor, angle: Tensor, particle: Tensor) -> Tensor:
+        """Return the velocity of latents (n, size) at angles (n), for particles (n, PARTICLE)."""
+        condition = self.condition(torch.cat([wave_features(angle), wave_features(particle[:, 0]), particle], 1))
         hidden = self.enter(latent)
         for modulate, first, second in zip(self.modulate, self.first, self.second, strict=True):
             scale, shift = modulate(condition).chunk(2, 1)
-            hidden = hidden + second(silu(first(_normed(hidden) * (1 + scale) + shift)))
+            hidden = hidden + second(self.dropout(silu(first(_normed(hidden) * (1 + scale) + shift))))
         velocity: Tensor = self.leave(_normed(hidden))
         return velocity
 
@@ -115,7 +120,7 @@ class ShapeFlow(nn.Module):
         self.shape, self.patch = shape, patch
         self.enter = nn.Linear(patch * (angles + LAYER_FEATURES + 1), width)
         self.position = nn.Parameter(0.02 * torch.randn(layers // patch * rings, width))
-        inputs = 3 * WAVES + 1 + LAYER_FEATURES * layers
+        inputs = 3 * WAVES + PARTICLE + LAYER_FEATURES * layers
         self.condition = nn.Sequential(nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.modulate = nn.Linear(width, 6 * width)
         self.blocks = nn.ModuleList(AttentionBlock(width, heads) for _ in range(depth))
@@ -129,14 +134,14 @@ class ShapeFlow(nn.Module):
 
         If both angles are equal, it is the velocity there.
         """
-        count = len(latent)
+        count = latent.shape[0]
         groups, rings = self.shape[0] // self.patch, self.shape[2]
         local = conditions.layers.reshape(count, groups, 1, -1).expand(-1, -1, rings, -1)
         edges = conditions.edges.view(count, groups, self.patch, rings).transpose(2, 3)
         tokens = torch.cat([self._to_tokens(latent), local.flatten(1, 2), edges.flatten(1, 2)], -1)
-        energy = conditions.energy
-        waves = [wave_features(each) for each in (start, stop - start, energy)]
-        condition = self.condition(torch.cat([*waves, energy[:, None], conditions.layers.flatten(1)], 1))
+        particle = conditions.particle
+        waves = [wave_features(each) for each in (start, stop - start, particle[:, 0])]
+        condition = self.condition(torch.cat([*waves, particle, conditions.layers.flatten(1)], 1))
         hidden = self.enter(tokens)
         hidden = hidden + self.position.to(hidden.dtype)
         modulation = self.modulate(condition).view(count, 6, -1)
@@ -148,12 +153,12 @@ class ShapeFlow(nn.Module):
     def _to_tokens(self, latent: Tensor) -> Tensor:
         layers, angles, rings = self.shape
         grouped = latent.view(-1, layers // self.patch, self.patch, angles, rings).permute(0, 1, 4, 2, 3)
-        return grouped.reshape(len(latent), -1, self.patch * angles)
+        return grouped.reshape(latent.shape[0], -1, self.patch * angles)
 
     def _from_tokens(self, tokens: Tensor) -> Tensor:
         layers, angles, rings = self.shape
         grouped = tokens.view(-1, layers // self.patch, rings, self.patch, angles).permute(0, 1, 3, 4, 2)
-        return grouped.reshape(len(tokens), layers, angles, rings)
+        return grouped.reshape(tokens.shape[0], layers, angles, rings)
 
 
 def _normed(hidden: Tensor) -> Tensor:

@@ -7,11 +7,14 @@ layer. Shares are normalised: the voxels of a layer add up to the layer's energy
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, interpolate, leaky_relu
+
+from clew.recipes.fastsim.noise import normal_noise
+from clew.recipes.fastsim.particles import ShowerParticles
 
 Shape = tuple[int, int, int]
 MAX_RESPONSE = 1.5
@@ -48,7 +51,7 @@ class ShowerGenerator(nn.Module):
         cells = self.coarse[0] * self.coarse[1] * self.coarse[2]
         self.channels, hidden = channels, 128
         self.trunk = nn.Sequential(
-            nn.Linear(latent + 1, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2)
+            nn.Linear(latent + 3, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2)
         )
         self.response = nn.Linear(hidden, 1)
         self.layer_shares = nn.Linear(hidden, shape[0])
@@ -57,10 +60,11 @@ class ShowerGenerator(nn.Module):
         self.second = nn.Conv3d(channels, channels // 2 or 1, 3, padding=1)
         self.third = nn.Conv3d(channels // 2 or 1, 1, 3, padding=1)
 
-    def forward(self, energy: Tensor, noise: Tensor) -> Tensor:
-        """Return voxels in MeV (showers, voxels) for energies in MeV (showers) and noise (showers, latent)."""
+    def forward(self, particles: ShowerParticles, noise: Tensor) -> Tensor:
+        """Return voxels in MeV (showers, voxels) for particles and noise (showers, latent)."""
+        energy = particles.energy
         count = energy.shape[0]
-        trunk = self.trunk(torch.cat([noise, (energy / ENERGY_UNIT).log().unsqueeze(1)], dim=1))
+        trunk = self.trunk(torch.cat([noise, particles.features(ENERGY_UNIT)], dim=1))
         total = energy * MAX_RESPONSE * torch.sigmoid(self.response(trunk)).squeeze(1)
         layers = total.unsqueeze(1) * torch.softmax(self.layer_shares(trunk), dim=1)
         grid = self.seed(trunk).view(count, self.channels, *self.coarse)
@@ -83,17 +87,18 @@ class ShowerDiscriminator(nn.Module):
             nn.Conv3d(*pair, 3, stride=2 if place else 1, padding=1) for place, pair in enumerate(pairwise(widths))
         )
         sides = [-(-side // 4) for side in shape]
-        self.hidden = nn.Linear(channels * sides[0] * sides[1] * sides[2] + 2, 64)
+        self.hidden = nn.Linear(channels * sides[0] * sides[1] * sides[2] + 4, 64)
         self.outputs = nn.Linear(64, 3)
 
-    def forward(self, voxels: Tensor, energy: Tensor) -> Judgement:
-        """Judge voxels in MeV (showers, voxels) of particles of energies in MeV (showers)."""
+    def forward(self, voxels: Tensor, particles: ShowerParticles) -> Judgement:
+        """Judge voxels in MeV (showers, voxels) of particles."""
+        energy = particles.energy
         count = energy.shape[0]
         grid = torch.log1p(voxels).view(count, 1, *self.shape) / 3
         for convolution in self.convolutions:
             grid = leaky_relu(convolution(grid), 0.2)
         ratio = 5 * (voxels.sum(dim=1) / energy - 1)
-        scalars = torch.stack([ratio, (energy / ENERGY_UNIT).log()], dim=1)
+        scalars = torch.cat([ratio.unsqueeze(1), particles.features(ENERGY_UNIT)], dim=1)
         # the estimate of the particle's energy must come from the voxels, so only the logit uses the scalars
         hidden = self.hidden(torch.cat([grid.flatten(1), scalars], dim=1))
         blind = self.hidden(torch.cat([grid.flatten(1), torch.zeros_like(scalars)], dim=1))
@@ -105,21 +110,40 @@ class ShowerDiscriminator(nn.Module):
 class ShowerGAN(nn.Module):
     """Both networks."""
 
+    log_range: Tensor
+
     def __init__(self, shape: Shape, latent: int, channels: int) -> None:
         super().__init__()
         self.latent = latent
         self.generator = ShowerGenerator(shape, latent, channels)
         self.discriminator = ShowerDiscriminator(shape, channels)
+        self.register_buffer("log_range", torch.zeros(2))
 
-    def forward(self, energy: Tensor, noise: Tensor) -> Tensor:
-        """Return generated showers."""
-        generated: Tensor = self.generator(energy, noise)
+    @property
+    def energy_range(self) -> tuple[float, float]:
+        """Lowest and highest incident energy that the model was trained with, MeV."""
+        low, high = self.log_range.exp().tolist()
+        return low, high
+
+    def fit(self, particles: ShowerParticles, voxels: Tensor) -> None:
+        """Store the range of energies."""
+        self.log_range.copy_(torch.stack(particles.energy.log().aminmax()))
+
+    def forward(self, particles: ShowerParticles, seeds: Tensor) -> Tensor:
+        """Return generated showers (showers, voxels), MeV. They depend on the particle and the seed only."""
+        generated: Tensor = self.generator(particles, normal_noise(seeds, self.latent))
         return generated
 
-    def draw(self, energy: Tensor) -> Tensor:
+    def draw(self, particles: ShowerParticles) -> Tensor:
         """Return generated showers from fresh noise."""
+        energy = particles.energy
         noise = torch.randn(len(energy), self.latent, device=energy.device, dtype=energy.dtype)
-        return self.forward(energy, noise)
+        generated: Tensor = self.generator(particles, noise)
+        return generated
+
+    def trained_parameters(self) -> dict[str, Any]:
+        """Return the parameters that each loss trains."""
+        return {"discriminator": self.discriminator.parameters(), "generator": self.generator.parameters()}
 
 
 def adversarial_loss(judgement: Judgement, voxels: Tensor, energy: Tensor, *, true: float, weight: float) -> Tensor:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from clew import Table, readers
 from clew.data.readers import FilePiece, FilePieces, Reader
+from clew.data.writers import TableWriter
 from clew.errors import DataError
 from clew.recipes.fastsim.columns import ENERGY, EVENT, PHI, THETA, VOXELS
 from clew.recipes.fastsim.geometry import GeometryConfig
@@ -24,6 +25,8 @@ GRID_SHOWERS, GRID_ENERGIES, GRID_TARGETS = "ECAL", "energy", "target"
 """Datasets of a file of grids: cells (n, layers, rows, columns), and the energy (n) or targets (n, ..., 2 or more)
 whose second number is the energy. GeV."""
 ANGLES = (THETA, PHI)
+CHUNK = 256
+"""Showers per chunk of a file that is written one table at a time."""
 
 
 class ShowerReader(Reader):
@@ -105,6 +108,30 @@ def write_showers(path: Path, showers: Table, attributes: Mapping[str, Any] | No
                 file.create_dataset(name, data=showers.fixed(name)[:, None], **packed)
         file.attrs.update(attributes or {})
     partial.replace(path)
+
+
+class ShowerWriter(TableWriter):
+    """Writes generated showers in the layout of the CaloChallenge, one table at a time."""
+
+    def _begin(self, like: Table) -> None:
+        self._file = h5py.File(self.path, "w")
+        angles = {name: 1 for name in ANGLES if name in like}
+        packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+        for name, width in {ENERGIES: 1, SHOWERS: like.fixed(VOXELS).shape[1], **angles}.items():
+            shape = {"shape": (0, width), "maxshape": (None, width), "chunks": (CHUNK, width)}
+            self._file.create_dataset(name, dtype=np.float32, **shape, **packed)
+
+    def _write(self, table: Table) -> None:
+        columns = {ENERGIES: ENERGY, SHOWERS: VOXELS, **{name: name for name in ANGLES if name in table}}
+        for name, column in columns.items():
+            target, values = self._file[name], table.fixed(column)
+            target.resize(len(target) + len(values), axis=0)
+            target[-len(values) :] = values.reshape(len(values), -1)
+
+    def close(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
 
 
 def count_showers(path: Path) -> int:

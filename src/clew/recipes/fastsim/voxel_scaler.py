@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.special import ndtri
 
-from clew.recipes.fastsim.generate.materials import THRESHOLD
+from clew.recipes.fastsim.noise import normal_quantile
 from clew.recipes.fastsim.quantile_tables import QuantileTable, log_limits, with_empty, without_empty
 
 Shape = tuple[int, int, int]
@@ -15,9 +14,9 @@ Shape = tuple[int, int, int]
 class VoxelScaler(nn.Module):
     """Maps voxels to standard normal latents and back.
 
-    `decode` lights as many voxels per layer as the hit count says, and their sum is the energy of the layer: sparsity
-    and energies are right by construction. With independent normal latents, the energies of voxels already have the
-    right distribution for their ring and layer.
+    `decode` lights as many voxels per layer as the hit count says, each above the threshold of the read-out, and their
+    sum is the energy of the layer: sparsity and energies are right by construction. With independent normal latents,
+    the energies of voxels already have the right distribution for their ring and layer.
 
     Args:
         shape: Layers, angles and rings. Voxels of a ring have the same distribution.
@@ -26,13 +25,16 @@ class VoxelScaler(nn.Module):
 
     occupancy: Tensor
     group: Tensor
+    threshold: Tensor
 
     def __init__(self, shape: Shape, together: int = 3) -> None:
         super().__init__()
         self.shape = layers, angles, rings = shape
         groups = -(-layers // together)
-        self.energy = QuantileTable(groups * rings, 16, log_limits(0.5, 5000.0))
-        self.register_buffer("occupancy", torch.zeros(layers, angles * rings + 1, rings))
+        self.energy = QuantileTable(groups * rings, 32, log_limits(0.01, 100.0))
+        self.register_buffer("threshold", torch.tensor(0.01))
+        share = torch.arange(angles * rings + 1.0) / (angles * rings)
+        self.register_buffer("occupancy", share.clamp(1e-5, 1 - 1e-4)[:, None].repeat(layers, 1, rings))
         group = torch.arange(layers) // together
         self.register_buffer("group", group[:, None] * rings + torch.arange(rings), persistent=False)
 
@@ -41,14 +43,16 @@ class VoxelScaler(nn.Module):
         layers, angles, rings = self.shape
         lit = voxels > 0
         count, energy = lit.sum((2, 3)), voxels.sum((2, 3))
-        conditions = energy.clamp(min=1e-3).log()[:, :, None, None].expand_as(voxels)[lit]
+        self.threshold.copy_(voxels[lit].min())
+        means = self._means(energy, count)
+        self.energy.set_limits(float(self.threshold.log()), float(means.max()))
         groups = self.group[None, :, None, :].expand_as(voxels)[lit]
-        self.energy.fit(self._relative(voxels, energy, count)[lit], conditions, groups)
+        self.energy.fit(self._logarithms(voxels, count)[lit], means[:, :, None, None].expand_as(voxels)[lit], groups)
         place = count + torch.arange(layers, device=voxels.device) * (angles * rings + 1)
         hits = torch.zeros(layers * (angles * rings + 1), rings, dtype=torch.float64, device=voxels.device)
         hits.index_add_(0, place.flatten(), lit.sum(2).flatten(0, 1).double())
         showers = torch.bincount(place.flatten(), minlength=len(hits)).double()
-        self.occupancy = self._smooth(hits.view(layers, -1, rings), showers.view(layers, -1)).float()
+        self.occupancy.copy_(self._smooth(hits.view(layers, -1, rings), showers.view(layers, -1)))
 
     def empty(self, count: Tensor) -> Tensor:
         """Return the probability (n, layers, rings) that a voxel is empty in a layer of `count` hits."""
@@ -58,33 +62,35 @@ class VoxelScaler(nn.Module):
         """Return latents of voxels in MeV (n, layers, angles, rings). Those of empty voxels are random."""
         lit = voxels > 0
         count, energy = lit.sum((2, 3)), voxels.sum((2, 3))
-        relative = self._relative(voxels, energy, count).transpose(2, 3)
-        latent = self.energy.to_latent(relative, self._rows(energy)).transpose(2, 3)
+        logarithms = self._logarithms(voxels, count).transpose(2, 3)
+        latent = self.energy.to_latent(logarithms, self._rows(energy, count)).transpose(2, 3)
         return with_empty(latent, lit, self.empty(count)[:, :, None, :])
 
     def decode(self, latent: Tensor, energy: Tensor, count: Tensor) -> Tensor:
         """Return voxels in MeV (n, layers, angles, rings) of layer energies and hit counts (n, layers)."""
         empty = self.empty(count)[:, :, None, :]
-        edge = ndtri(empty)
+        edge = normal_quantile(empty)
         margin, lit = _select((latent - edge).flatten(2), count.long()[..., None])
         inner = without_empty(margin.view_as(latent) + edge, empty).transpose(2, 3)
-        values = self.energy.to_value(inner, self._rows(energy)).transpose(2, 3).exp()
-        voxels = torch.where(lit.view_as(values), values, 0.0)
-        target = energy[:, :, None, None]
-        voxels = voxels * (target / voxels.sum((2, 3), keepdim=True).clamp(min=1e-9))
-        voxels = torch.where(voxels < THRESHOLD, 0.0, voxels)
-        return voxels * (target / voxels.sum((2, 3), keepdim=True).clamp(min=1e-9))
+        values = self.energy.to_value(inner, self._rows(energy, count)).transpose(2, 3)
+        lit = lit.view_as(values)
+        excess = torch.where(lit, self.threshold * (values.clamp(1e-4, 30.0).exp() - 1), 0.0)
+        target = (energy - lit.sum((2, 3)) * self.threshold).clamp(min=0.0)
+        scale = target / excess.sum((2, 3)).clamp(min=1e-9)
+        return torch.where(lit, self.threshold + excess * scale[:, :, None, None], 0.0)
 
-    def _rows(self, energy: Tensor) -> Tensor:
-        condition = energy.clamp(min=1e-3).log()[:, :, None].expand(-1, -1, self.shape[2])
+    def _rows(self, energy: Tensor, count: Tensor) -> Tensor:
+        condition = self._means(energy, count)[:, :, None].expand(-1, -1, self.shape[2])
         return self.energy.rows(condition, self.group)
 
-    @staticmethod
-    def _relative(voxels: Tensor, energy: Tensor, count: Tensor) -> Tensor:
-        """Return the logarithm of voxels over the mean energy of the layer's hits."""
-        ratio = voxels * (count / energy.clamp(min=1e-3))[:, :, None, None]
-        values = ratio.clamp(min=1e-6).log()
-        # one hit alone has the ratio 1 exactly: spread it, or the quantile function has no inverse
+    def _means(self, energy: Tensor, count: Tensor) -> Tensor:
+        """Return the logarithm of the mean energy of the hits of each layer."""
+        return (energy / count.clamp(min=1.0)).maximum(self.threshold).log()
+
+    def _logarithms(self, voxels: Tensor, count: Tensor) -> Tensor:
+        """Return the logarithm of voxels over the threshold."""
+        values = (voxels / self.threshold).clamp(min=1.0).log()
+        # one hit alone has the energy of the layer exactly: spread it, or the quantile function has no inverse
         return values + 0.02 * torch.randn_like(values) * (count == 1)[:, :, None, None]
 
     def _smooth(self, hits: Tensor, showers: Tensor) -> Tensor:

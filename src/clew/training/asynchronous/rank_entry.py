@@ -145,9 +145,10 @@ def make_coordinator(
     """
     config = training.config
     torch.manual_seed(config.seed)
-    model = build_model(training.recipe, config.start_from)
+    dataset = Dataset(config.dataset)
+    model = build_model(training.recipe, config.start_from, dataset=None if training.resume else dataset)
     flat_model = FlatModel(model)
-    sampler = make_sampler(config, Dataset(config.dataset))
+    sampler = make_sampler(config, dataset)
     records = CoordinatorRecords(training.run, training.recipe, config, training.writer, model, sampler)
     records.rehearse(torch.device("cpu"))
     slices = split_weights(flat_model.length, roles.masters)

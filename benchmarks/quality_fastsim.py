@@ -1,0 +1,130 @@
+"""How true generated showers are: the flow, the distilled flow and the GAN against Geant4.
+
+    clew data generate fastsim --set generator.kind=geant4 --set generator.energy=[1,30] --events 40000 --output showers
+    python benchmarks/quality_fastsim.py --showers showers --folder work
+
+Prepare, train, distil, generate, compare, as users do it. Three classifiers per model are trained to tell generated
+from held-out Geant4 showers, on voxels and on high-level features; 0.5 is perfect. Energies are log-uniform in the
+range of the training showers. The showers of Geant4 are clew's own (a W/Si calorimeter, models without data sets), not
+those of the CaloChallenge: AUCs are not comparable with its results one to one.
+
+It works in pieces: each training ends after its minutes, and a training that is complete in `--folder` is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from _contest import Sheet, main, options
+
+import clew
+from clew import Dataset, Run
+from clew.recipes.fastsim.features import Showers
+from clew.recipes.fastsim.geometry import GeometryConfig
+from clew.recipes.fastsim.quality.comparison import compare_sources
+from clew.recipes.fastsim.quality.config import QualityConfig
+from clew.settings import load_settings
+
+LIMITS = {"flow": (0.65, 0.60), "distilled": (0.75, 0.75)}
+"""Largest AUC on voxels and on high-level features."""
+TINY = ("model.width=24", "model.depth=1", "model.layer_width=32", "model.layer_depth=1", "model.channels=4")
+OPTIMIZER = ("train.optimizer.name=adamw", "train.ema=0.999", "train.clip=1.0", "train.batch_size=256")
+KINDS = {
+    "flow": (*OPTIMIZER, "train.optimizer.lr=7e-4"),
+    "distilled": (*OPTIMIZER, "train.optimizer.lr=2e-4"),
+    "gan": (),
+}
+
+
+def settings(kind: str, arguments: argparse.Namespace) -> list[str]:
+    more = [f"model.kind={kind}", *KINDS[kind], *(TINY if arguments.quick else ())]
+    if kind == "distilled":
+        more.append(f"model.teacher={arguments.folder / 'flow'}")
+    if torch.cuda.is_available():
+        more += ["train.precision=bf16", f"train.compile={str(arguments.compile and kind != 'gan').lower()}"]
+    minutes = {"flow": arguments.flow, "distilled": arguments.distilled, "gan": arguments.gan}[kind]
+    return [*more, "train.epochs=2000", f"train.minutes={minutes}"]
+
+
+def train(kind: str, dataset: Dataset, arguments: argparse.Namespace) -> Run | None:
+    """Return the run of a kind, trained now or before; None if it is not wanted."""
+    path = arguments.folder / kind
+    if path.exists():
+        return Run.open(path)
+    if kind not in arguments.kinds.split(","):
+        return None
+    loaded = load_settings("fastsim", settings(kind, arguments))
+    return clew.train(loaded.recipe, dataset, config=loaded.train, output=path)
+
+
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    work = arguments.folder = arguments.folder or folder
+    if not (work / "dataset").exists():
+        loaded = load_settings("fastsim", ["prepare.split={train: 0.74, val: 0.01, test: 0.25}"])
+        clew.prepare(loaded.recipe, loaded.prepare, input=arguments.showers, output=str(work / "dataset"))
+    dataset = Dataset(work / "dataset")
+    test = dataset.read("test", columns=("incident_energy", "voxels"))
+    true = Showers(test.fixed("incident_energy"), test.fixed("voxels"))
+    sheet.state("training showers", dataset.splits["train"], "")
+    facts: dict[str, Any] = {"showers": dict(dataset.splits)}
+    for kind in KINDS:
+        start = time.monotonic()
+        run = train(kind, dataset, arguments)
+        if run is None:
+            continue
+        sheet.state(f"{kind}: seconds of training, now", time.monotonic() - start, "s")
+        facts[kind] = evaluate(sheet, kind, run, true, arguments)
+        (work / "quality.json").write_text(json.dumps(facts, indent=1))
+    return facts
+
+
+def evaluate(sheet: Sheet, kind: str, run: Run, true: Showers, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Compare generated showers of a run with true ones."""
+    path = clew.generate(
+        run,
+        events=len(true.energy),
+        ranges={"energy": (float(true.energy.min()) / 1000, float(true.energy.max()) / 1000)},
+        output=arguments.folder / f"{kind}.h5",
+        weights="last",
+        replace=True,
+    )
+    with h5py.File(path) as file:
+        generated = Showers(file["incident_energies"][:, 0], file["showers"][:])
+    config = QualityConfig(
+        showers=len(true.energy), seeds=1 if arguments.quick else 3, epochs=2 if arguments.quick else 60
+    )
+    quality = compare_sources(true, generated, GeometryConfig().load(), config)
+    facts: dict[str, Any] = {"showers": quality.showers, "frechet": quality.frechet, "kernel": quality.kernel}
+    for place, (name, score) in enumerate(sorted(quality.auc.items(), reverse=True)):
+        facts[f"auc_{name}"] = score.aucs
+        title, value = (
+            f"{kind}: AUC on {name} ({', '.join(f'{each:.3f}' for each in score.aucs)})",
+            float(np.mean(score.aucs)),
+        )
+        if kind in LIMITS:
+            sheet.bar(title, value, LIMITS[kind][place], "", lower=True)
+        else:
+            sheet.state(title, value, "")
+    sheet.state(f"{kind}: Frechet distance", quality.frechet.value, "")
+    return facts
+
+
+if __name__ == "__main__":
+    parser = options(__doc__, "small networks, two epochs of classifiers")
+    parser.add_argument("--showers", nargs="+", required=True, help="files or folders of Geant4 showers")
+    parser.add_argument("--folder", type=Path, help="where runs are kept")
+    parser.add_argument("--kinds", default="flow,distilled,gan", help="models to train")
+    parser.add_argument("--compile", action="store_true", help="train compiled flows, on a GPU")
+    parser.add_argument("--flow", type=float, default=12, help="minutes of training of the flow")
+    parser.add_argument("--distilled", type=float, default=4, help="of the distilled flow")
+    parser.add_argument("--gan", type=float, default=3, help="of the GAN")
+    sys.exit(main(measure, parser))
