@@ -77,10 +77,18 @@ def settings_from_document(document: Document, settings: Sequence[str] = ()) -> 
     sections = {name: getattr(checked, name) for name in recipe.Config.model_fields}
     values = cast(Any, checked)
     data = to_data(checked)
+    data["prepare"]["input"] = _without_secrets(data["prepare"]["input"])
     ordered = {
         name: data[name] for name in ("recipe", *sections, *SECTIONS) if name != "tune" or data[name] is not None
     }
     return Settings(recipe(recipe.Config(**sections)), values.prepare, values.train, values.tune, ordered)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return the locations of inputs without passwords and signatures: these settings are saved and shown."""
+    if isinstance(value, Mapping):
+        return {name: _without_secrets(each) for name, each in value.items()}
+    return storage.mask_secrets(value) if isinstance(value, str) else [_without_secrets(each) for each in value]
 
 
 def settings_schema(recipe: type[Recipe]) -> type[Section]:

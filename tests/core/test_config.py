@@ -324,3 +324,26 @@ def test_nearest_suggests_or_lists_or_says_nothing() -> None:
 
 def test_a_message_of_several_lines_becomes_one() -> None:
     assert str(UserError("first\n  second\r\nthird")) == "first second third"
+
+
+REPEATED = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+"""A few lines that stand for a thousand million values."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "nested more than 100 deep"),
+        ("- " * 100_000, "nested more than 100 deep"),
+        ("a: &a [*a]", "not valid YAML"),
+        (
+            "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)),
+            "values",
+        ),
+    ],
+    ids=["brackets", "lists", "itself", "repeated"],
+)
+def test_settings_that_would_end_the_process_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_document(tmp_path / "settings.yaml")

@@ -24,6 +24,7 @@ from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
 from clew.cli.tuning import tune
 from clew.core.disk_errors import disk_error_text, exit_safely, final_path, quiet_disk_errors
+from clew.core.process import start_helpers_safely
 from clew.errors import ClewError, JobError
 from clew.recipe_errors import recipe_errors
 from clew.storage.locations import mask_secrets
@@ -109,6 +110,7 @@ def run() -> None:
     """The console script. Exit codes: 0, 2 for a mistake of the user, 1 for another error, 130 for Ctrl-C."""
     # torch's threads would spin while they wait, which makes small steps five times slower on a busy machine
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    start_helpers_safely()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     report_errors(lambda: command()(arguments, standalone_mode=True), debug="--debug" in sys.argv)
 

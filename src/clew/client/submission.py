@@ -96,7 +96,7 @@ def submission(
         from clew.training.run_recipe import warn_if_code_changed  # loads torch, which other jobs do not need
 
         warn_if_code_changed(target)
-    data, files = portable_settings(loaded, kind)
+    data, files = _without_secrets(*portable_settings(loaded, kind), kind)
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
@@ -105,6 +105,16 @@ def submission(
     else:
         body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
+
+
+def _without_secrets(data: dict[str, Any], files: Any, kind: str) -> tuple[dict[str, Any], Any]:
+    """Return settings and files of a job, after a check that its inputs need no password in the settings."""
+    inputs = data["prepare"]["input"] if kind == "prepare" else ()
+    if "***" in json.dumps(inputs):
+        raise ConfigError(
+            f"{inputs}: a password or token in a job is stored by the server; use the agent's environment"
+        )
+    return data, files
 
 
 def _recipe_location(kind: type[Recipe]) -> str:

@@ -6,7 +6,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -25,6 +25,10 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C implementations of YAML are used if they are installed: the settings of every trial of a study are read and
 written."""
+
+
+_MAX_DEPTH = 100
+_MAX_NODES = 1_000_000
 
 
 class OptionSetting(str):
@@ -88,13 +92,14 @@ def read_document(path: Path) -> Document:
     """
     try:
         text = path.read_text(encoding="utf-8")
+        _check_depth(text)
         loader = _LOADER(text)
         node = loader.get_single_node()
         _check_once(node, path)
         data = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from error
@@ -121,7 +126,7 @@ def with_overrides(document: Document, settings: Sequence[str]) -> Document:
         key = tuple(name.strip().split("."))
         try:
             value = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError) as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
         place = setting.option if isinstance(setting, OptionSetting) else f"--set {setting}"
         _put(data, key, value, place)
@@ -184,8 +189,23 @@ def to_yaml(data: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(data), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _check_once(node: yaml.Node | None, path: Path) -> None:
-    """Raise an error for a key that is set twice: YAML would silently use the last value."""
+def _check_depth(text: str) -> None:
+    """Raise an error for deeply nested YAML: the parser calls itself, and would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+
+
+def _check_once(node: yaml.Node | None, path: Path, visits: Iterator[int] | None = None) -> None:
+    """Raise an error for a key that is set twice: YAML would silently use the last value.
+
+    Parts that are repeated by `*name` count each time: a few lines can stand for any number of values.
+    """
+    visits = visits or iter(range(_MAX_NODES))
+    if next(visits, None) is None:
+        raise ValueError(f"more than {_MAX_NODES:,} values")
     children = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else []
     first_lines: dict[str, int] = {}
     for child in children:
@@ -196,7 +216,7 @@ def _check_once(node: yaml.Node | None, path: Path) -> None:
                 raise ConfigError(
                     f"{path}:{line}: '{name.value}' is set twice, first in line {first_lines[name.value]}"
                 )
-        _check_once(child, path)
+        _check_once(child, path, visits)
 
 
 def _lines(node: yaml.Node | None, key: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], int]]:

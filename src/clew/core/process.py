@@ -8,11 +8,33 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from pathlib import Path
 
 import psutil
 
 _TOLERANCE = 1.0
 """Seconds by which two readings of the creation time of one process may differ."""
+
+
+def safe_path() -> tuple[str, ...]:
+    """Return the options of Python with which a helper process imports from where this process does.
+
+    `python -m` and `python -c` also import from the working folder. That may be another person's: a file `json.py` in
+    it would run.
+
+    Returns:
+        `-P`, or nothing if this process imports from the working folder too.
+    """
+    return () if {"", str(Path.cwd())} & set(sys.path) else ("-P",)
+
+
+def start_helpers_safely() -> None:
+    """Let the helper processes of Python's own `multiprocessing` start with `safe_path`, too."""
+    from multiprocessing import util
+
+    options = [*util._args_from_interpreter_flags(), *safe_path()]  # type: ignore[attr-defined]
+    util._args_from_interpreter_flags = lambda: list(dict.fromkeys(options))  # type: ignore[attr-defined]
 
 
 def running_process(

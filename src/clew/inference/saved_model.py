@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from clew.core.process import safe_path
 from clew.errors import ConfigError, RecipeError
 
 SAVED_MODEL_ENTRY = Path("assets.extra") / "clew.json"
@@ -51,7 +52,7 @@ def save_keras_content(content: bytes, path: Path) -> None:
         file = Path(folder) / "model.keras"
         file.write_bytes(content)
         environment = {**os.environ, **_QUIET, "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-c", _PROGRAM, str(file), str(path)]
+        command = [sys.executable, *safe_path(), "-c", _PROGRAM, str(file), str(path)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clew.core.process import safe_path
+from clew.errors import ConfigError
 from clew.jobs import supervisor
 from clew.jobs.containers import DIGEST_VARIABLE
 from clew.jobs.sites import BatchRequest, Site, mebibytes
@@ -102,7 +104,7 @@ def _record_end(folder: str, suffix: str) -> str:
 def supervised_script(site: Site, head: Sequence[str], folder: str, name: str) -> str:
     """A script whose job is the supervisor of `folder`; `name` is the shell variable with the job's number."""
     python = sys.executable if site.container else node_python(site)
-    start = f"exec {shlex.join([python, '-m', supervisor.__name__, folder])} {name}"
+    start = f"exec {shlex.join([python, *safe_path(), '-m', supervisor.__name__, folder])} {name}"
     return "\n".join(["#!/bin/bash", *head, *setup_lines(site), start, ""])
 
 
@@ -162,12 +164,24 @@ def slurm_directives(site: Site, request: BatchRequest, folder: str) -> list[str
         "dependency": f"afterok:{':'.join(job.after)}" if job.after else None,
         "kill-on-invalid-dep": "yes" if job.after else None,
     }
+    check_one_line(values)
     options = [
         f"--{name}" if value is True else f"--{name}={shlex.quote(str(value))}"
         for name, value in values.items()
         if value is not None
     ]
     return [*options, *site.directives]
+
+
+def check_one_line(values: Mapping[str, object]) -> None:
+    """Check values that are written to a script or a description, one per line: the rest of a value would be a command.
+
+    Raises:
+        ConfigError: a value has a line break or another control character.
+    """
+    for name, value in values.items():
+        if any(not character.isprintable() for character in str(value)):
+            raise ConfigError(f"{name} {str(value)!r}: a job's name and folder may not have line breaks; rename it")
 
 
 def _slurm_shares(job: BatchRequest) -> dict[str, object]:

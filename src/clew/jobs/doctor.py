@@ -22,6 +22,7 @@ from typing import Literal
 
 from clew import storage as stores
 from clew.core.log_tail import last_line
+from clew.core.process import safe_path
 from clew.errors import ConfigError, DataError
 from clew.jobs import rank_info
 from clew.jobs.rank_info import RankInfo
@@ -131,7 +132,9 @@ def _mpi(site: Site | None) -> Finding:
     if importlib.util.find_spec("mpi4py") is None:
         advice = "to use MPI: load the module of the site and `pip install --no-binary=mpi4py mpi4py`"
         return Finding("mpi", "note", "no mpi4py: ranks connect over TCP, prepare runs without MPI", advice)
-    done = subprocess.run([sys.executable, "-c", _MPI], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, *safe_path(), "-c", _MPI], capture_output=True, text=True, timeout=60, check=False
+    )
     if done.returncode:
         last = last_line(done.stderr)
         return Finding("mpi", "bad", f"mpi4py finds no library: {last}", "load the MPI module that it was built with")
@@ -163,7 +166,11 @@ def _mpi_ranks_meet(here: RankInfo) -> Finding | None:
         return Finding("mpi", "note", message, "for MPI set it in the profile: `mpi: pmix` (srun --mpi=list)")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _MPI_SIZE], capture_output=True, text=True, timeout=_MPI_TIMEOUT, check=False
+            [sys.executable, *safe_path(), "-c", _MPI_SIZE],
+            capture_output=True,
+            text=True,
+            timeout=_MPI_TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return Finding("mpi", "bad", f"MPI_Init by {pmi} did not end in {_MPI_TIMEOUT:.0f} s", _USE_TCP)
@@ -184,7 +191,9 @@ def _locking(folder: Path) -> Finding:
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".clew-doctor-") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            second = subprocess.run([sys.executable, "-c", _LOCK, file.name], capture_output=True, check=False)
+            second = subprocess.run(
+                [sys.executable, *safe_path(), "-c", _LOCK, file.name], capture_output=True, check=False
+            )
     except OSError as error:
         return Finding("locks", "bad", f"{folder}: {error.strerror}", advice)
     if second.returncode == 0:

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from clew.core.config import Section
 from clew.core.files import write_text
+from clew.core.process import safe_path
 from clew.errors import RunError
 
 _RUN_TASK = "clew.cli.run_task"
@@ -217,10 +218,10 @@ def process_command(task: Task, file: Path | str, *, python: str, index: str | N
         index: A shell variable with the job's number in its array, for jobs of an array.
     """
     if isinstance(task, CommandTask):
-        return [python, "-m", "clew", *task.arguments]
+        return [python, *safe_path(), "-m", "clew", *task.arguments]
     if isinstance(task, ProgramTask):
         return list(task.command)
-    return [python, "-m", _RUN_TASK, str(file), *([] if index is None else [index])]
+    return [python, *safe_path(), "-m", _RUN_TASK, str(file), *([] if index is None else [index])]
 
 
 def command_task(arguments: Sequence[str]) -> CommandTask:

@@ -65,11 +65,11 @@ def _runs(runs: list[ComparedRun]) -> str:
     rows = [
         (
             f'<i class="dot" style="background:{_colour(number)}"></i>&nbsp;{escape(run.name)}',
-            f'<span class="state {s.state}">{s.state}</span>',
+            f'<span class="state {escape(s.state)}">{escape(s.state)}</span>',
             escape(Path(s.recipe).stem),
-            str(s.workers),
+            escape(str(s.workers)),
             escape(s.device),
-            f"{s.epochs_done} of {s.epochs}",
+            escape(f"{s.epochs_done} of {s.epochs}"),
             f"{s.parameters:,}",
             f"{s.times.samples_per_second:,.0f}",
             f"{s.seconds:,.1f}",

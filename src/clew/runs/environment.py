@@ -86,5 +86,7 @@ def _commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    result = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
+    # the working folder may be another person's: its configuration names programs that git would run
+    quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+    result = subprocess.run(["git", *quiet, *arguments], capture_output=True, text=True, timeout=5, check=True)
     return result.stdout.strip()

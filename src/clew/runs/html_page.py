@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from clew.core.files import write_text
 from clew.figure import Figure
@@ -40,12 +43,13 @@ class HtmlPage:
 
     def write(self, path: Path) -> Path:
         """The page as a file."""
-        page = _TEMPLATE.read_text(encoding="utf-8")
+        page, plotly = _TEMPLATE.read_text(encoding="utf-8"), _plotly()
         for name, text in {
+            "POLICY": _policy(plotly, page.rpartition("<script>")[2].partition("</script>")[0]),
             "TITLE": escape(self.title),
             "BODY": "\n".join(self._body),
             "FIGURES": json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c"),
-            "PLOTLY": _plotly(),
+            "PLOTLY": plotly,
         }.items():
             page = page.replace(f"<!--{name}-->", text, 1)
         write_text(path, page)
@@ -57,7 +61,7 @@ class HtmlPage:
         for item in figures:
             layout = item["layout"]
             wide = " wide" if "xaxis2" in layout or "height" in layout else ""
-            tall = f' style="height: {layout["height"]}px"' if "height" in layout else ""
+            tall = f' style="height: {_number(layout["height"])}px"' if "height" in layout else ""
             places.append(f'<div class="plot{wide}"{tall} data-figure="{len(self._figures)}"></div>')
             self._figures.append(item)
         return f'<div class="plots">{"".join(places)}</div>' if places else ""
@@ -89,6 +93,19 @@ def score(value: float | None, error: float | None) -> str:
 def label(name: str) -> str:
     """A metric's name for people."""
     return escape(name.replace("_", " "))
+
+
+def _policy(*scripts: str) -> str:
+    """What the page may do: run these scripts and no others, show images in it, and load nothing from elsewhere."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    allowed += " 'unsafe-eval'"  # plotly compiles the code that draws on a GPU
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+
+
+def _number(value: Any) -> float:
+    """A height in pixels; figures of runs from elsewhere may hold anything."""
+    return float(value) if isinstance(value, (int, float)) else 390.0
 
 
 def _plotly() -> str:

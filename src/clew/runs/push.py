@@ -20,6 +20,7 @@ from clew.errors import RunError, ServerError
 from clew.runs.folder import Run
 from clew.runs.records import Record
 from clew.runs.run_trust import trust_own_run
+from clew.storage import mask_secrets
 
 _RECORDS = 2000
 """Of one request, at most."""
@@ -143,7 +144,8 @@ class Pusher:
     def note(self, *, error: str = "") -> None:
         """Write down how far it is, in the run's folder."""
         places = {name: tail.seq for name, tail in sorted(self._tails.items())}
-        facts = {"server": self.link.server, "run": self.number, "next": places, "error": error}
+        facts = {"server": mask_secrets(self.link.server), "run": self.number, "next": places}
+        facts["error"] = mask_secrets(error)
         write_text(self.run.push_file, json.dumps(facts, indent=2) + "\n")
 
     def _begin(self) -> bool:
@@ -186,9 +188,11 @@ class Pusher:
         return batch
 
     def _files(self) -> Iterator[tuple[Path, str]]:
+        """The files of the run. A link that leads out of its folder is left out: it could be any file of the user."""
+        root = self.run.path.resolve()
         for pattern, kind in _FILES.items():
             for path in sorted(self.run.path.glob(pattern)):
-                if path.is_file() and not path.name.startswith("."):
+                if path.is_file() and not path.name.startswith(".") and root in path.resolve().parents:
                     yield path, kind
 
 

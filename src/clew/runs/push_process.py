@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clew.client.credentials import credentials
+from clew.core.process import safe_path
 from clew.errors import ClewError, ServerError
 from clew.runs.folder import Run, list_runs
 
@@ -44,7 +45,7 @@ def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None
         yield
         return
     place = ["--root", str(root)] if run is None else [str(run.path)]
-    command = [sys.executable, "-m", "clew.runs.push_process", *place]
+    command = [sys.executable, *safe_path(), "-m", "clew.runs.push_process", *place]
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True, cwd=Path.cwd()

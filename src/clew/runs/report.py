@@ -39,8 +39,8 @@ def write_report(run: Run) -> Path:
 def _facts(summary: Summary) -> list[str]:
     return [
         f"recipe <b>{escape(Path(summary.recipe).stem)}</b>" if summary.recipe else "a loop of one's own",
-        f"{summary.epochs_done} of {summary.epochs} epochs" if summary.epochs else f"{summary.epochs_done} epochs",
-        f"{summary.workers} worker{'s' if summary.workers > 1 else ''}",
+        escape(f"{summary.epochs_done}{f' of {summary.epochs}' if summary.epochs else ''} epochs"),
+        escape(f"{summary.workers} worker{'s' if summary.workers != 1 else ''}"),
         *([f"on {escape(summary.device)}"] if summary.device else []),
         f"{summary.parameters:,} parameters",
         f"{summary.times.samples_per_second:,.0f} samples/s",
@@ -130,7 +130,7 @@ def _details(run: Run, summary: Summary) -> str:
     if run.dataset_file.exists():
         manifest = json.loads(run.dataset_file.read_text())
         parts.append(f"<details><summary>Dataset</summary>{_dataset(manifest)}</details>")
-    facts = [f"{name} {share:.1%}" for name, share in summary.times.shares.items()]
+    facts = [f"{escape(name)} {share:.1%}" for name, share in summary.times.shares.items()]
     load = summary.times.load_seconds
     facts += [f"before that, {load:.3g} s to load the samples"] if facts and load is not None else []
     time = f'<p class="facts">Time of rank 0: {", ".join(facts)}</p>' if facts else ""
@@ -140,10 +140,11 @@ def _details(run: Run, summary: Summary) -> str:
 def _dataset(manifest: dict[str, Any]) -> str:
     splits = {name: sum(shard["events"] for shard in shards) for name, shards in manifest["splits"].items()}
     inputs = [
-        (escape(i["name"]), f"{i['events']:,} events", f"<code>{i['sha256'][:12]}</code>") for i in manifest["inputs"]
+        (escape(i["name"]), f"{i['events']:,} events", f"<code>{escape(str(i['sha256'])[:12])}</code>")
+        for i in manifest["inputs"]
     ]
-    text = ", ".join(f"{name} {count:,}" for name, count in splits.items())
-    return f"<p>{text} samples; key <code>{manifest['key'][:16]}</code></p>{table((), inputs)}"
+    text = escape(", ".join(f"{name} {count:,}" for name, count in splits.items()))
+    return f"<p>{text} samples; key <code>{escape(str(manifest['key'])[:16])}</code></p>{table((), inputs)}"
 
 
 def _text(value: Any) -> str:

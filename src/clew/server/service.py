@@ -65,6 +65,9 @@ class Service:
             ConfigError: see `open_database` and `ArtefactStore.claim`.
         """
         config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in ("artefacts", "logs"):  # the folder may exist and be open to others; these hold what users made
+            (config.folder / name).mkdir(exist_ok=True)
+            (config.folder / name).chmod(0o700)
         store = ArtefactStore(config.store or config.folder / "artefacts", config.folder)
         if config.store is not None:
             store.claim(_server_name(config.folder))

@@ -16,11 +16,19 @@ _LIKE_A_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 _SCHEMES = ("rucio", "s3", "root", "https", "http")
 """Schemes that clew's own stores and readers handle; fsspec has more."""
 _INSIDE = re.compile(r"^(?P<file>.*\.root):(?P<inside>[^/\\][^\\]*)$", re.IGNORECASE)
-_PASSWORD = re.compile(r"(?<=://)([^/@\s:]+):[^/@\s]+@")
+_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):(?!\d+(?:/|\s|$))[^\s'\",]*@")
+"""`user:password@`, also without a user, and with `/` or `@` in the password. `host:8080/` is no password."""
+_USER_TOKEN = re.compile(r"(?<=://)[\w.~+=-]{20,}@")
+"""A token in the place of the user."""
 _SECRET = re.compile(
-    r"([?&](?:authz|token|access_token|password|secret|secret_key|key|signature|sig|x-amz-[a-z-]+|xrdcl\.[a-z]+)=)[^&\s'\")]+",
+    r"([?&;#](?:[\w.-]*(?:passw(?:or)?d|pwd|token|secret|signature|credential|authz|authorization|api[-_]?key|"
+    r"access[-_]?key(?:[-_]?id)?)|key|sig|pass|auth|jwt|x-(?:amz|goog)-[a-z-]+|xrdcl\.[a-z]+)=)[^&;\s'\")]+",
     re.IGNORECASE,
 )
+_KEYWORD = re.compile(
+    r"(\b(?:ssl)?(?:passw(?:or)?d|pwd)\s*=\s*)(?!\*\*\*)('[^']*'|\"[^\"]*\"|[^\s&;,'\")]+)", re.IGNORECASE
+)
+"""`host=db password=...`, as drivers of databases write it."""
 _BEARER = re.compile(r"(bearer(?:\s|%20|\+)+)[\w.~+/=-]+", re.IGNORECASE)
 
 
@@ -108,7 +116,8 @@ def local_path(location: str) -> Path:
 
 def mask_secrets(text: str) -> str:
     """Replace passwords, tokens and signatures of locations in a text by `***`."""
-    return _BEARER.sub(r"\1***", _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text)))
+    text = _USER_TOKEN.sub("***@", _PASSWORD.sub(r"\1:***@", text))
+    return _BEARER.sub(r"\1***", _KEYWORD.sub(r"\1***", _SECRET.sub(r"\1***", text)))
 
 
 def join(location: str, name: str) -> str:

@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import NamedTuple
 
+from clew.core.process import safe_path
 from clew.errors import ClewError, ConfigError, WorkerError, error_from_process
 from clew.recipe import Recipe
 from clew.recipe_errors import recipe_error
@@ -40,7 +41,7 @@ class BackgroundValidator:
         with remote_end:
             number = remote_end.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import main; main()", str(number)],
+                [sys.executable, *safe_path(), "-c", f"from {__name__} import main; main()", str(number)],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the training, which ends this process

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clew.core.config import Section
 from clew.core.metric_direction import Direction, metric_direction
+from clew.storage.locations import mask_secrets
 
 Count = Annotated[int, Field(ge=1)]
 Number = int | float
@@ -215,6 +216,13 @@ class TuneConfig(Section):
     """How often a trial is restarted after its processes died or stopped responding."""
     failures: Count = 10
     """Number of failed trials in a row that ends the study."""
+
+    @field_validator("storage")
+    @classmethod
+    def _no_secrets(cls, storage: str) -> str:
+        if mask_secrets(storage) != storage:
+            raise ValueError("contains a password, and settings are saved with the study; use PGPASSWORD or ~/.pgpass")
+        return storage
 
     @model_validator(mode="before")
     @classmethod

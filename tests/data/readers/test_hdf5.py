@@ -9,7 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
+from clew.data import readers
 from clew.data.table import Ragged, Table
+from clew.errors import DataError
 from clew.testing import assert_same_table
 
 from . import lists, problem, public, whole
@@ -102,3 +104,11 @@ def test_the_public_jet_images_are_read_by_choice() -> None:
     images = whole(path, columns=["TT"], chunk=500)
     with h5py.File(path) as file:
         np.testing.assert_array_equal(images.fixed("TT"), file["TT"][:])
+
+
+def test_a_number_of_events_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    Table({"x": np.arange(5)}).save(tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file.attrs["events"] = 2**60
+    with pytest.raises(DataError, match=r"1,152,921,504,606,846,976 events .* the file is damaged"):
+        len(readers.read(str(tmp_path / "a.h5")))

@@ -45,7 +45,7 @@ queue 1
 BODY = """#!/bin/bash
 module load cuda/12.4
 rm -f /afs/jobs/first/end.json
-timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --workers 2 &
+timeout --preserve-status --signal=USR1 7080 {python} -P -m clew train 'my recipe.py' --workers 2 &
 trap 'kill -TERM $!' TERM  # HTCondor signals this script only; the task needs it to write a checkpoint
 wait $!
 while kill -0 $! 2>/dev/null; do wait $!; done

@@ -70,7 +70,9 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
     )
     assert text.startswith(SCRIPT.format(here=tmp_path))
     assert "srun --kill-on-bad-exit=1 --mpi=pmix /bin/bash -c" in text
-    assert "apptainer exec --nv --bind=/data /images/clew.sif python3 -m clew train my.yaml --set 'a=[1, 2]'\n" in text
+    assert (
+        "apptainer exec --nv --bind=/data /images/clew.sif python3 -P -m clew train my.yaml --set 'a=[1, 2]'\n" in text
+    )
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 

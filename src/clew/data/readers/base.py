@@ -253,14 +253,22 @@ class FilePieces(Sequence[Table]):
         return counts.groups
 
 
+_MAX_PIECES = 1_000_000
+"""Pieces of a file. A damaged file may state any number of events."""
+
+
 def cut_evenly(total: int, size: int) -> list[FilePiece]:
     """Divide the range 0 to `total` into pieces of at most `size`.
 
     Raises:
-        DataError: the total is 0.
+        DataError: the total is 0, or a number that no file has.
     """
     if total <= 0:
         raise DataError("no events in it")
+    if total > size * _MAX_PIECES:
+        raise DataError(
+            f"{total:,} events in pieces of {size:,}: the file is damaged, or needs larger pieces (`chunk`)"
+        )
     return [FilePiece(first, min(first + size, total)) for first in range(0, total, size)]
 
 

@@ -88,6 +88,7 @@ class CondorLauncher(SchedulerLauncher):
             "job_max_vacate_time": f"{batch_script.grace_seconds(self.site, resolved.wall_time or 0):.0f}",
             "on_exit_remove": "(ExitBySignal == False) && (ExitCode != 75)" if resolved.requeue else None,
         }
+        batch_script.check_one_line(values)
         lines = [f"{name} = {value}" for name, value in values.items() if value is not None]
         return "\n".join([*lines, *self.site.directives, f"queue {resolved.array or 1}", ""])
 

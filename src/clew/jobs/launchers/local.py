@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from clew.core.process import safe_path
 from clew.errors import RunError
 from clew.jobs import supervisor
 from clew.jobs.containers import DIGEST_VARIABLE, local_container, mounted_folders
@@ -142,7 +143,7 @@ def _spawn(folder: Path, *, without: Collection[str]) -> str:
     _supervisors[:] = [process for process in _supervisors if process.poll() is None]
     with supervisor.log_file(folder).open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", supervisor.__name__, str(folder.absolute())],
+            [sys.executable, *safe_path(), "-m", supervisor.__name__, str(folder.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clew.core.process import safe_path
 from clew.errors import RunError
 from clew.jobs import supervisor
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision, state_of_end
@@ -161,7 +162,7 @@ def _server(*recipes: str) -> _WarmServer:
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         process = subprocess.Popen(
-            [sys.executable, "-m", _SERVER, str(writing), *recipes],
+            [sys.executable, *safe_path(), "-m", _SERVER, str(writing), *recipes],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(writing,),

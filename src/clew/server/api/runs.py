@@ -33,7 +33,7 @@ from clew.server.api.dependencies import (
     visible_row,
 )
 from clew.server.api.fast_routes import fast_route
-from clew.server.database.tables import groups, runs, streams, tags, users
+from clew.server.database.tables import artefacts, groups, runs, streams, tags, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
 from clew.server.runs.recompute import delete_records
@@ -160,6 +160,7 @@ class RunChange(Body):
 
     name: Name | None = None
     group: Name | None = None
+    """The group to share it with; null ends the sharing, which only the owner can do."""
     state: Literal["interrupted"] | None = None
     """For a run whose process is gone. A run whose end is recorded does not change."""
     message: Text | None = None
@@ -172,8 +173,8 @@ async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body
     def work(transaction: Transaction) -> RunRow:
         row = visible_row(transaction.connection, runs, number, caller, "run")
         facts = body.model_dump(exclude_none=True)
-        if "group" in facts:
-            facts["group"] = caller.group_id(body.group, transaction.connection)
+        if "group" in body.model_fields_set:
+            facts["group"] = _new_group(transaction, caller, row, body.group)
         if facts.pop("state", None) and row.state in ("created", "running"):
             facts |= {"state": "interrupted", "ended": row.updated}
         if facts:
@@ -185,6 +186,15 @@ async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body
         return _run_row(transaction.connection, caller, number)
 
     return await service.write_async(work)
+
+
+def _new_group(transaction: Transaction, caller: Caller, run: Any, name: str | None) -> int | None:
+    """Return the id of the group that a run is shared with from now on; its artefacts are shared with it, too."""
+    if name is None and not (caller.admin or caller.user == run.owner):
+        raise RequestError(403, "only the owner of a run can end its sharing", where="group")
+    group = None if name is None else caller.group_id(name, transaction.connection)
+    transaction.execute(artefacts.update().where(artefacts.c.run == run.id).values(group=group))
+    return group
 
 
 class Tags(Body):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from clew.core.process import safe_path
 from clew.jobs.agent.setup import PARENT_VARIABLE
 from clew.server.accounts.tokens import NewTokenRow, add_token
 from clew.server.database.tables import tokens, users
@@ -36,7 +37,7 @@ def start_local_agent(service: Service, address: str, user: str) -> None:
     token = service.write(lambda transaction: _make_token(transaction, user))
     folder = service.config.folder / "agent"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
+    command = [sys.executable, *safe_path(), "-c", "from clew.cli.main import run; run()", "agent"]
     command += ["--server", address, "--folder", str(folder), "--name", "local"]
     arguments = (command, folder / "agent.log", token)
     threading.Thread(target=_keep_running, args=arguments, name="local agent", daemon=True).start()

@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.core.config import to_data
 from clew.core.files import write_text
+from clew.core.process import safe_path
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.recipe import Recipe
 from clew.runs import Run
@@ -59,7 +60,7 @@ def listen(training: AsynchronousTraining) -> str:
 @contextlib.contextmanager
 def _local_workers(run: Run, config: TrainConfig, address: str) -> Iterator[None]:
     """Start `train.workers` workers on this machine; they end with the training."""
-    command = [sys.executable, "-c", _CLEW, "worker", address, "--token-file", str(run.token_file)]
+    command = [sys.executable, *safe_path(), "-c", _CLEW, "worker", address, "--token-file", str(run.token_file)]
     threads = {} if config.threads is None else {"OMP_NUM_THREADS": str(config.threads)}
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     options["process_group"] = 0  # Ctrl-C is for the coordinator, which ends them

@@ -59,7 +59,7 @@ def make_showers(
             rings=np.array(layer.radial_edges),
             bins=np.array([materials.LAYERS, layer.angular_bins, pairs]),
         )
-        command = [sys.executable, "-m", "clew.recipes.fastsim.generate.geant4_simulation", name]
+        command = [sys.executable, "-P", "-m", "clew.recipes.fastsim.generate.geant4_simulation", name]
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if ended.returncode != 0 or not (folder / "voxels.npy").exists():
             lines = [line for line in ended.stderr.splitlines() if line.strip()]
