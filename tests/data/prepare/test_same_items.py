@@ -106,8 +106,8 @@ def _prepare(folder: Path, *inputs: str, where: str = "abs(eta) < 2.5", options:
     """The samples of a preparation, in one split."""
     (folder / "jets.py").write_text(RECIPE.format(where=where, options=options))
     recipe, paths = str(folder / "jets.py"), [str(folder / name) for name in inputs]
-    output = str(folder / "dataset")
-    return clew.prepare(recipe, input=paths, output=output, replace=True, workers=1, split={"train": 1.0}).read("train")
+    settings: dict[str, Any] = {"output": str(folder / "dataset"), "replace": True, "split": {"train": 1.0}}
+    return clew.prepare(recipe, input=paths, workers=1, keep="always", **settings).read("train")
 
 
 @formats
