@@ -42,7 +42,9 @@ def _storms(seed: int, seconds: float, only: str) -> list[Outcome]:
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         folder = Path(name)
         make_inputs(folder)
-        known = {kind: _reference(kind, folder) for kind in SCENARIOS if kind.name.startswith(only.partition("/")[0])}
+        known = {
+            kind: run_reference(kind, folder) for kind in SCENARIOS if kind.name.startswith(only.partition("/")[0])
+        }
         while time.monotonic() < end:
             for kind, (duration, expected) in known.items():
                 for fault in kind(folder, folder).faults():
@@ -59,7 +61,7 @@ def _storms(seed: int, seconds: float, only: str) -> list[Outcome]:
     return outcomes
 
 
-def _reference(kind: type[Scenario], folder: Path) -> tuple[float, object]:
+def run_reference(kind: type[Scenario], folder: Path) -> tuple[float, object]:
     """Run a scenario without faults. Return how long it lasts, and its result."""
     from tests.chaos.faults import Fault
 
@@ -78,6 +80,8 @@ def print_table(outcomes: list[Outcome]) -> None:
     """Print how often every fault was injected and survived."""
     storms, strikes, lost = Counter[tuple[str, str]](), Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for outcome in outcomes:
+        if not outcome.strikes and not outcome.wrong:
+            continue  # the command had ended before
         key = outcome.scenario, outcome.fault
         storms[key] += 1
         strikes[key] += len(outcome.strikes)

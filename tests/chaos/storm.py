@@ -23,6 +23,8 @@ _MARK = "CLEW_CHAOS"
 """A variable of every process of a storm, so that those that stay are noticed."""
 _TRACKER = re.compile(r"Traceback[^\n]*\n  File \"[^\n]*resource_tracker\.py\"(?:.*\n)+?KeyError.*\n")
 """What Python's own tracker of resources prints when its first process was killed."""
+_OTHERS = ("torchinductor", "pymp-")
+"""Temporary folders of others: of torch, and of the multiprocessing of a Python that was killed."""
 _TIMEOUT = 180.0
 _ATTEMPTS = 6
 
@@ -98,7 +100,7 @@ def _attempt(
         if fault is not None:
             target = Target(process, scenario.folder, chance, outcome.strikes)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0.1, 0.9) * seconds)
+                process.wait(chance.uniform(0.05, 0.7) * seconds)
             fault.strike(target)
         code = process.wait(_TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -115,7 +117,7 @@ def _check_output(code: int, output: str, outcome: Outcome) -> None:
     """A command that fails says why in a line, without a traceback; one that was killed says nothing."""
     output = _TRACKER.sub("", output)
     if "Traceback" in output and "MemoryError" not in output:
-        outcome.wrong.append(f"a traceback: {output[-400:]}")
+        outcome.wrong.append(f"a traceback: {output[output.index('Traceback') :][:1500]}")
     if code > 0 and "clew:" not in output and outcome.fault != "memory limit":
         outcome.wrong.append(f"exit code {code} without a message: {output[-300:]}")
 
@@ -149,5 +151,5 @@ def _check(scenario: Scenario, expected: Any, mark: str, outcome: Outcome) -> No
     outcome.wrong += [
         f"a temporary file stays: {path}"
         for path in (scenario.folder / "tmp").rglob("*")
-        if not path.is_dir() and "torchinductor" not in str(path)  # torch has a cache there
+        if not path.is_dir() and not any(part.startswith(_OTHERS) for part in path.parts)
     ]

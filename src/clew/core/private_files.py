@@ -11,8 +11,10 @@ import contextlib
 import errno
 import os
 import secrets
+import socket
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +42,29 @@ def private_folder() -> Path:
         hint = "set TMPDIR to a folder of your own"
         raise RunError(f"{folder} is not a folder that only you can enter, so another user may have made it; {hint}")
     return folder
+
+
+def remove_dead_sockets(folder: Path, *, seconds: float = 60.0) -> None:
+    """Remove Unix sockets on which nobody listens any more. A process that was killed leaves its socket.
+
+    Args:
+        folder: The folder with sockets.
+        seconds: Younger sockets stay: the process that made one may not listen yet.
+    """
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if stat.S_ISSOCK(facts.st_mode) and time.time() - facts.st_mtime > seconds and not _answers(path):
+                path.unlink()
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True
 
 
 def create_private(path: Path) -> int:

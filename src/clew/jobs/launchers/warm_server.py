@@ -123,11 +123,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that sends requests
     gc.collect()
     gc.freeze()  # pages that the collector does not touch need not be copied for every job
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.dup(1)
     os.dup2(2, 1)
     server = _WarmServer(int(sys.argv[1]), recipe_folders(recipes))
-    for line in sys.stdin:
-        print(server.start(json.loads(line)), file=answers, flush=True)
+    with contextlib.suppress(BrokenPipeError):  # the process that sends requests was killed
+        for line in sys.stdin:
+            os.write(answers, f"{server.start(json.loads(line))}\n".encode())
 
 
 def _supervise(request: Request, server: Connection, bell: int, recipe_code: list[Path]) -> NoReturn:

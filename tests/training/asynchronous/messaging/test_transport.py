@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clew.core.private_files import remove_dead_sockets
 from clew.errors import ConfigError, LostPeerError
 from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.messaging.join_token import JoinToken
@@ -231,3 +233,21 @@ def test_heartbeats_arrive_without_other_messages() -> None:
     assert client.silence < 1.5
     client.close()
     server.close()
+
+
+def test_the_socket_of_a_server_goes_with_it_and_those_of_killed_ones_are_removed(tmp_path: Path) -> None:
+    token = JoinToken.new()
+    server = TcpServer(token=token)
+    path = token.local_socket(int(server.address.rpartition(":")[2]))
+    assert path is not None and path.is_socket()
+    server.close()
+    assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as dead:
+        listening.bind(str(tmp_path / "listening"))
+        listening.listen()
+        dead.bind(str(tmp_path / "dead"))
+        (tmp_path / "file").touch()
+        remove_dead_sockets(tmp_path)
+        assert (tmp_path / "dead").exists()  # it is young
+        remove_dead_sockets(tmp_path, seconds=-1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "listening"]

@@ -16,10 +16,12 @@ import threading
 import time
 import uuid
 from collections import deque
+from pathlib import Path
 
 import zmq
 from torch import Tensor
 
+from clew.core.private_files import remove_dead_sockets
 from clew.errors import ConfigError, LostPeerError
 from clew.training.asynchronous.messaging.frames import MAX_BYTES, parse_frames, requested_number, send_frames
 from clew.training.asynchronous.messaging.join_token import JoinToken, is_listening
@@ -78,6 +80,7 @@ class TcpServer(MessageTransport):
         self.router.setsockopt(zmq.LINGER, _LINGER_MS)
         self.router.setsockopt(zmq.MAXMSGSIZE, max_bytes)
         self._authenticator = token.secure_server(self.router)
+        self._local: Path | None = None
         host, _, port = address.rpartition(":")
         try:
             self.router.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
@@ -95,8 +98,10 @@ class TcpServer(MessageTransport):
         """Listen for processes of this user on this host, without encryption. The system lets no other user in."""
         path = token.local_socket(int(self.address.rpartition(":")[2]))
         if path is not None:
+            remove_dead_sockets(path.parent)
             self.router.setsockopt(zmq.CURVE_SERVER, 0)  # addresses that are bound already keep their keys
             self.router.bind(f"ipc://{path}")
+            self._local = path
 
     def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
         if peer not in self._identities:
@@ -124,6 +129,8 @@ class TcpServer(MessageTransport):
 
     def close(self) -> None:
         self.router.close()
+        if self._local is not None:
+            self._local.unlink(missing_ok=True)  # ZeroMQ leaves it
         self._authenticator.stop()
         self._context.term()  # waits until queued messages are sent: a process that exits at once would lose them
 

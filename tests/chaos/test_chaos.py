@@ -1,0 +1,42 @@
+"""A short, seeded part of the storms. The long one: `make chaos`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.__main__ import run_reference
+from tests.chaos.scenarios import Prepare, Scenario, Train, make_inputs
+from tests.chaos.storm import run_storm, small_disk
+
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own is mounted, which only root can do"),
+    pytest.mark.xdist_group("chaos"),
+]
+FAULTS = {Prepare: ("kill -9", "full disk", "flipped byte"), Train: ("kill -9", "full disk", "flipped byte")}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chaos")
+    (folder / "probe").mkdir()
+    probe = subprocess.run(["mount", "-t", "tmpfs", "probe", str(folder / "probe")], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    subprocess.run(["umount", str(folder / "probe")], check=True)
+    make_inputs(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.name)
+def test_a_storm_loses_nothing(kind: type[Scenario], inputs: Path) -> None:
+    seconds, expected = run_reference(kind, inputs)
+    for fault in kind(inputs, inputs).faults():
+        if fault.name in FAULTS[kind]:
+            with small_disk(inputs / "disk", kind.megabytes) as disk:
+                outcome = run_storm(kind(disk, inputs), fault, 1, seconds=seconds, expected=expected)
+            assert outcome.wrong == [], outcome
