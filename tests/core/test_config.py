@@ -336,12 +336,13 @@ REPEATED = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 
         ("[" * 100_000, "nested more than 100 deep"),
         ("- " * 100_000, "nested more than 100 deep"),
         ("a: &a [*a]", "not valid YAML"),
+        ('a: "x\\0y"', "a zero byte"),
         (
             "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)),
             "values",
         ),
     ],
-    ids=["brackets", "lists", "itself", "repeated"],
+    ids=["brackets", "lists", "itself", "zero", "repeated"],
 )
 def test_settings_that_would_end_the_process_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(text)

@@ -92,7 +92,7 @@ def read_document(path: Path) -> Document:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        _check_depth(text)
+        _check_values(text)
         loader = _LOADER(text)
         node = loader.get_single_node()
         _check_once(node, path)
@@ -125,6 +125,7 @@ def with_overrides(document: Document, settings: Sequence[str]) -> Document:
             raise ConfigError(f"--set {setting}: expected KEY=VALUE, for example --set train.epochs=5")
         key = tuple(name.strip().split("."))
         try:
+            _check_values(text)
             value = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
@@ -189,11 +190,13 @@ def to_yaml(data: Mapping[str, Any]) -> str:
     return str(yaml.dump(dict(data), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100))
 
 
-def _check_depth(text: str) -> None:
-    """Raise an error for deeply nested YAML: the parser calls itself, and would end the process."""
+def _check_values(text: str) -> None:
+    """Raise an error for zero bytes, and for deeply nested YAML: the parser calls itself, and would end the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if "\0" in getattr(event, "value", ""):
+            raise ValueError("a zero byte")
         if depth > _MAX_DEPTH:
             raise ValueError(f"nested more than {_MAX_DEPTH} deep")
 
@@ -267,8 +270,7 @@ def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
 
 _MESSAGES = {
     "missing": "is required",
-    "tuple_type": "must be a list, such as [1, 2]",
-    "list_type": "must be a list, such as [1, 2]",
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list, such as [1, 2]"),
     "dict_type": "must be a mapping, such as {key: value}",
 }
 """Messages in words of YAML, by the type of the error."""
