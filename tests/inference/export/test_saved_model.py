@@ -32,7 +32,7 @@ def test_without_tensorflow_one_line_says_what_to_install(keras_run: Run, tmp_pa
         clew.export(keras_run, to="savedmodel", output=tmp_path / "model.savedmodel")
     (tmp_path / "other.savedmodel").mkdir()
     with pytest.raises(ConfigError, match=message):
-        clew.predict(tmp_path / "other.savedmodel", images(3)[0])
+        clew.predict(tmp_path / "other.savedmodel", images(3)[0], trust=True)
     assert [path.name for path in tmp_path.iterdir()] == ["other.savedmodel"]
 
 

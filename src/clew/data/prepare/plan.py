@@ -45,11 +45,11 @@ class PreparePlan:
         self.recipe = resolve(recipe)
         below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
-        check_keep(self.config, self.recipe.transforms())
         self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = FileHashes(self.cache, trust=not verify)
         self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
+        check_keep(self.config, self.recipe.transforms())
         self.items: ItemGroups | None = None
         self._parts_of_kinds: dict[type[Transform], Parts] = {}
         self.identity = self._identity()
