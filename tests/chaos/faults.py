@@ -150,10 +150,14 @@ class Kill(Fault):
 
     name = "kill -9"
 
+    def __init__(self, *, whole: bool = False) -> None:
+        """With `whole` the process of the command is killed, otherwise any of its processes."""
+        self._whole = whole
+
     def strike(self, target: Target) -> None:
         processes = target.processes()
         if processes:
-            chosen = target.random.choice(processes)
+            chosen = processes[0] if self._whole else target.random.choice(processes)
             target.strikes.append(f"kill -9 {chosen.pid} of {len(processes)}")
             chosen.kill()
 
@@ -271,7 +275,7 @@ class FlippedByte(Fault):
         self._chance = random.Random(0)
 
     def strike(self, target: Target) -> None:
-        Kill().strike(target)
+        Kill(whole=True).strike(target)
         self._chance = target.random
 
     def end(self, folder: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from pyarrow import parquet
 
 from clew import Dataset, Run, __version__
 from clew.cli.commands import Commands
+from clew.cli.main import report_errors
 from tests.cli import SCRIPT, clew, commands, done, script
 
 HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
@@ -276,6 +279,15 @@ def test_help_loads_nothing_heavy() -> None:
         print(*sorted(set(json.loads(sys.argv[2])) & sys.modules.keys()))
     """
     assert lines(code, json.dumps([[], *commands()]), json.dumps(HEAVY)) == [""]
+
+
+def test_an_error_of_the_system_without_a_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as unused:  # bound, so no other process has the port; nobody listens
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(SystemExit) as ended:
+            report_errors(partial(socket.create_connection, unused.getsockname()))
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("clew: ConnectionRefusedError: [Errno 111] Connection refused (")
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:

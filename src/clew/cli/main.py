@@ -94,18 +94,23 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
     except KeyboardInterrupt:
         errors.print("[yellow]clew: interrupted[/]")
         sys.exit(130)
-    except OSError as error:
-        message = disk_error_text(error)
-        if debug or (error.filename is None and not message):
-            raise
-        message = message or f"{final_path(Path(str(error.filename)))}: {error.strerror}"
-        errors.print(f"[bold red]clew:[/] {escape(message)}")
-        sys.exit(2)
     except Exception as error:
         if debug:
             raise
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        message, code = _unexpected(error)
         errors.print(f"[bold red]clew:[/] {escape(_masked(message))}")
-        errors.print("[dim]This is an error in clew. Run it again with --debug to see where it happened.[/]")
-        sys.exit(1)
+        if code == 1:
+            errors.print("[dim]This is an error in clew. Run it again with --debug to see where it happened.[/]")
+        sys.exit(code)
+
+
+def _unexpected(error: Exception) -> tuple[str, int]:
+    """Return the message and the exit code of an error that is not clew's: 2 if a file or a disk is the cause."""
+    if isinstance(error, OSError):
+        message = disk_error_text(error)
+        if not message and error.filename is not None:
+            message = f"{final_path(Path(str(error.filename)))}: {error.strerror}"
+        if message:
+            return message, 2
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})", 1
