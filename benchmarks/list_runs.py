@@ -23,6 +23,7 @@ from clew import settings
 from clew.core.config import to_data
 from clew.runs import Run
 from clew.runs.environment import capture
+from clew.runs.times import TIMED_KINDS, TimeTotals
 
 STEPS, EPOCH = 300, 30
 
@@ -43,6 +44,11 @@ def step_lines(steps: int = STEPS, epoch: int = EPOCH) -> list[dict[str, Any]]:
             facts.append({"kind": "validation", **at, "metrics": metrics, "seconds": 0.2345678901234})
             facts.append({"kind": "checkpoint", **at, "file": "checkpoints/last.safetensors"})
             facts.append({"kind": "checkpoint", **at, "file": f"checkpoints/step-{number:09d}.pt"})
+    totals = TimeTotals()
+    for record in facts:
+        totals.update(record)
+        if record["kind"] in TIMED_KINDS:
+            record["times"] = totals.facts(record)
     return facts
 
 
