@@ -24,6 +24,31 @@ EVENTS = 300
 settings.register_profile("clew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("clew")
 
+ROOT = Path(__file__).parent.parent
+FILES_OF_TOOLS = {
+    ".coverage",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".venv-condor",
+    ".venv-rucio",
+}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_FILES] = {path.name for path in ROOT.iterdir()}
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail when the tests left files in the root of the project: checks that run later would read them."""
+    left = {path.name for path in ROOT.iterdir()} - session.config.stash[_FILES] - FILES_OF_TOOLS
+    if left and not hasattr(session.config, "workerinput"):
+        print(f"\nA test left files in the root of the project: {', '.join(sorted(left))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+_FILES = pytest.StashKey[set[str]]()
 
 # a process started in the background of a shell script ignores Ctrl-C, and so do its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

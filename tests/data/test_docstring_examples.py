@@ -29,6 +29,7 @@ def _modules(package: ModuleType) -> list[str]:
 @pytest.mark.parametrize("name", [name for package in (clew.core, clew.data) for name in _modules(package)])
 def test_the_examples_of_a_module_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0
 

@@ -35,7 +35,8 @@ def test_every_suite_is_in_the_table_and_has_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("module", sorted({getattr(testing, name).__module__ for name in testing.__all__}))
-def test_the_examples_of_docstrings_run(module: str) -> None:
+def test_the_examples_of_docstrings_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried and not failed
 
