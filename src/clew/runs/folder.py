@@ -341,12 +341,6 @@ def list_runs(root: Path) -> list[Run]:
     return [Run(path.parent) for path in sorted(root.glob("*/config.yaml")) if (path.parent / "records").is_dir()]
 
 
-def incomplete_runs(root: Path) -> list[Run]:
-    """The folders directly in `root` that hold records of a run but have lost their settings (`config.yaml`)."""
-    folders = (path.parent for path in sorted(root.glob("*/records"))) if root.is_dir() else ()
-    return [Run(folder) for folder in folders if not (folder / "config.yaml").is_file() and any(Run(folder).streams())]
-
-
 def next_run_path(root: Path, prefix: str) -> Path:
     """The first unused path `prefix-NNN` in `root`. The folder of a run that never trained counts as unused."""
     from clew.runs.untrained import never_trained

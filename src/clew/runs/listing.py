@@ -95,7 +95,7 @@ def _read_listing(run: Run) -> RunListing:
         times=_times(run, timed),
         metrics=progress.metrics,
         message=str(end["message"]) if end else "",
-        trained=not never_trained(run),
+        trained=bool(timed) or not never_trained(run),
     )
 
 
