@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def sum_repeatedly(folder: Path, hosts: str, rank: int, ranks: int) -> None:
     host_sum = HostSum(rank, strategy.gather, hosts[rank])
     assert host_sum.available
     buffers = host_sum.allocate([(torch.float32, size) for size in SIZES] + [(torch.float64, 3)])
-    sums = {}
+    sums: dict[str, Any] = {}
     for number, step in enumerate((0, 1, 0)):
         for buffer, size in zip(buffers, SIZES, strict=False):
             buffer.own.copy_(values(rank, size, step))
@@ -82,7 +83,7 @@ def average_gradients(folder: Path, rank: int, ranks: int) -> None:
             total = sum(((rank + 1) * parameter.square()).sum() for parameter in model)
             assert isinstance(total, torch.Tensor)
             buckets.begin(total.detach(), 2.0 * rank, last=last)
-            total.backward()
+            torch.autograd.backward(total)
         signals = buckets.finish(3)
         gradients = {str(n): parameter.grad.numpy() for n, parameter in enumerate(model) if parameter.grad is not None}
         np.savez(folder / f"{name}-{rank}.npz", **gradients, signals=signals.numpy())

@@ -255,9 +255,10 @@ class Recipe:
         Returns:
             Shape (samples,), all above 0. The default is 1 plus the number of all items.
         """
+        import numpy as np
+
         distinct = {id(array): array for array in lengths.values()}
-        total: NDArray[np.floating] = 1.0 + sum(array.astype("float64") for array in distinct.values())
-        return total
+        return np.asarray(1.0 + np.sum(list(distinct.values()), axis=0, dtype=np.float64))
 
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
         """The optimisers by name. `step` uses the same names for its losses.

@@ -91,7 +91,8 @@ class Sampler:
         if self.streamed:
             return batch[self.owned(batch)]
         if self.costs is not None:
-            return batch[divide_by_cost(self.costs[batch], self.ranks) == self.rank]
+            owners = divide_by_cost(self.costs[batch], self.ranks)
+            return batch[np.flatnonzero(owners == self.rank)]
         return batch[len(batch) * self.rank // self.ranks : len(batch) * (self.rank + 1) // self.ranks]
 
     def owned(self, numbers: Numbers) -> NDArray[np.bool_]:
