@@ -36,19 +36,21 @@ FILES_OF_TOOLS = {
 }
 
 
+_files: set[str] = set()
+"""Names in the root of the project before the tests."""
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[_FILES] = {path.name for path in ROOT.iterdir()}
+    _files.update(path.name for path in ROOT.iterdir())
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail when the tests left files in the root of the project: checks that run later would read them."""
-    left = {path.name for path in ROOT.iterdir()} - session.config.stash[_FILES] - FILES_OF_TOOLS
+    left = {path.name for path in ROOT.iterdir()} - FILES_OF_TOOLS - _files
     if left and not hasattr(session.config, "workerinput"):
         print(f"\nA test left files in the root of the project: {', '.join(sorted(left))}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-
-_FILES = pytest.StashKey[set[str]]()
 
 # a process started in the background of a shell script ignores Ctrl-C, and so do its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

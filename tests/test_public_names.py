@@ -66,6 +66,20 @@ def test_the_names_for_authors_of_strategies_and_rules_are_pinned() -> None:
     assert sorted(rules.__all__) == [*senders, "Rule", "WorkerSide", "make_rule", "rule_class"]
 
 
+def test_public_modules_can_be_imported_from() -> None:
+    from clew.readers import read
+    from clew.rules import Rule
+    from clew.strategies import Strategy
+    from clew.transforms import Compute
+
+    assert [read, Rule, Strategy, Compute] == [
+        clew.readers.read,
+        clew.rules.Rule,
+        clew.strategies.Strategy,
+        clew.transforms.Compute,
+    ]
+
+
 def test_every_public_name_can_be_used_and_is_documented() -> None:
     for name in clew.__all__:
         value = getattr(clew, name)
@@ -98,6 +112,7 @@ def test_recipe_contract_is_pinned() -> None:
         "loss",
         "step",
         "graph_capacity",
+        "sample_costs",
         "optimizers",
         "reconstruct",
         "metrics",

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from clew.version import __version__
 
 if TYPE_CHECKING:
-    from clew import distributed, errors, figure, metrics
+    from clew import distributed, errors, figure, metrics, readers, rules, strategies, transforms
     from clew.client.client import Client
     from clew.core.config import Section
-    from clew.data import readers, transforms
     from clew.data.dataset import Batch, Dataset
     from clew.data.prepare.api import prepare
     from clew.data.table import Ragged, Table, concat
@@ -29,24 +28,13 @@ if TYPE_CHECKING:
     from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe
     from clew.runs import Run
-    from clew.training import strategies
     from clew.training.api import train
-    from clew.training.asynchronous import rules
     from clew.tuning.api import tune
 
 # clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
-_MODULES = {
-    "distributed": "clew.distributed",
-    "errors": "clew.errors",
-    "figure": "clew.figure",
-    "metrics": "clew.metrics",
-    "readers": "clew.data.readers",
-    "rules": "clew.training.asynchronous.rules",
-    "strategies": "clew.training.strategies",
-    "transforms": "clew.data.transforms",
-}
+_MODULES = ("distributed", "errors", "figure", "metrics", "readers", "rules", "strategies", "transforms")
 _NAMES = {
     "Batch": "clew.data.dataset",
     "Client": "clew.client.client",
@@ -105,7 +93,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
+        return importlib.import_module(f"clew.{name}")
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'clew' has no attribute '{name}'")

@@ -29,7 +29,7 @@ def test_parameters_and_buffers_come_back_to_the_bit(tmp_path: Path) -> None:
     checkpoint.load(loaded, tmp_path / "w.safetensors")
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in saved.state_dict().items())
     with safe_open(tmp_path / "w.safetensors", "pt") as file:
-        assert json.loads(file.metadata()["clew"]) == {"epoch": 3}
+        assert json.loads(file.metadata()["clew"]) == {"format": 1, "epoch": 3}
 
 
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:

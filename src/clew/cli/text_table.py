@@ -29,7 +29,7 @@ class Column:
     @property
     def width(self) -> int:
         """Width in character cells, with the head."""
-        return max(map(cell_len, (self.head, *self.cells)))
+        return max(map(_width, (self.head, *self.cells)))
 
 
 def line_width() -> int:
@@ -39,8 +39,8 @@ def line_width() -> int:
 
 
 def write(columns: Iterable[Column], *, width: int) -> None:
-    """Print the columns. This is a hundred times faster than a rich table, which a thousand rows need."""
-    console.print(*fit(columns, width=width), sep="\n", markup=False, soft_wrap=True)
+    """Print the columns. This is hundreds of times faster than a rich table, which ten thousand rows need."""
+    print("\n".join(fit(columns, width=width)), file=console.file)
 
 
 def fit(columns: Iterable[Column], *, width: int) -> list[str]:
@@ -69,7 +69,11 @@ def _padded(column: Column, width: int) -> list[str]:
 
 
 def _cell(text: str, width: int, right: bool) -> str:
-    free = width - cell_len(text)
+    free = width - _width(text)
     if free < 0:
         return set_cell_size(text, width - 1) + "…"
     return " " * free + text if right else text + " " * free
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)

@@ -15,12 +15,13 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from clew.core.config import Document, validate
+from clew.core.format_version import check_format_version
 from clew.core.trust import is_file_trusted, refusal
 from clew.data.dataset.batch import Batch
 from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError
-from clew.inference.flat_forward import ExportFacts
+from clew.inference.flat_forward import EXPORT_FORMAT, ExportFacts
 from clew.inference.model_runner import ModelRunner
 from clew.inference.parallel_inference import InferenceTask
 from clew.inference.sample_sources import RawEvents
@@ -44,8 +45,11 @@ class ExportedModel(nn.Module):
     def __init__(self, path: Path) -> None:
         super().__init__()
         try:
-            self.facts = ExportFacts.model_validate_json(self._open(path))
+            facts = self._open(path)
+            self.facts = ExportFacts.model_validate_json(facts)
         except (ValidationError, KeyError, FileNotFoundError) as error:
+            if isinstance(error, ValidationError):
+                check_format_version(path, _format(facts), EXPORT_FORMAT, ConfigError)
             raise ConfigError(f"{path}: not a file that `clew export` wrote ({type(error).__name__})") from error
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -61,6 +65,15 @@ class ExportedModel(nn.Module):
     @abstractmethod
     def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
         """Return the outputs by name."""
+
+
+def _format(facts: str) -> object:
+    """Return the version that the description of an exported model names; None if it names none."""
+    try:
+        data = json.loads(facts)
+    except ValueError:
+        return None
+    return data.get("format") if isinstance(data, dict) else None
 
 
 class OnnxModel(ExportedModel):

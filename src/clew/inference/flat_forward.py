@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from clew.data.dataset.batch import Batch, RaggedTensor
 from clew.recipe import Recipe
 from clew.training.validation import outputs_by_name
 
+EXPORT_FORMAT: Final = 1
+"""Version of exported models. It changes when an older clew could not read a new one."""
 InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 
 
@@ -203,7 +205,7 @@ def _column(parts: Mapping[str, Tensor]) -> Any:
 class ExportFacts(Section):
     """The description that an exported file holds."""
 
-    format: Literal[1] = 1
+    format: Literal[1] = EXPORT_FORMAT
     run: str
     config_hash: str
     """SHA-256 of the run's settings."""

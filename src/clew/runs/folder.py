@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 from clew.core.config import Document, read_document, to_yaml
 from clew.core.disk_errors import disk_reason
 from clew.core.files import write_text
+from clew.core.format_version import check_format_version
 from clew.core.html_table import html_table, shorten
 from clew.core.process import is_running
 from clew.errors import RunError
@@ -20,6 +22,8 @@ from clew.runs.records import Record, RecordWriter
 
 _CLOCK_TOLERANCE = 2.0
 """Seconds by which the clocks of two hosts may differ."""
+FORMAT = 1
+"""Version of run folders. It changes when an older clew could not read a new folder."""
 RUNS = Path("runs")
 """The folder in which runs are created by default."""
 STATES = ("created", "running", "finished", "stopped", "failed", "interrupted")
@@ -88,7 +92,7 @@ class Run:
         run = cls(path)
         for folder in (run.records_folder, run.checkpoints, run.plots):
             folder.mkdir()
-        write_text(run.environment_file, json.dumps(dict(environment), indent=2) + "\n")
+        write_text(run.environment_file, json.dumps({"format": FORMAT, **environment}, indent=2) + "\n")
         write_text(run.config_file, to_yaml(config))
         return run
 
@@ -97,13 +101,15 @@ class Run:
         """Open an existing run, by its folder or by its name in `runs/`.
 
         Raises:
-            RunError: The folder is not a run, or its creation was interrupted.
+            RunError: The folder is not a run, its creation was interrupted, or a newer clew wrote it.
         """
         run = cls(find_run_path(path))
         if not run.path.is_dir():
             raise RunError(f"{path}: no such run; `clew runs list` shows all runs")
         if not run.config_file.is_file() or not run.environment_file.is_file():
             raise RunError(f"{path}: not a complete run folder (config.yaml or environment.json is missing)")
+        with contextlib.suppress(ValueError):  # damaged: what needs it says so
+            check_format_version(run.path, run._environment().get("format"), FORMAT, RunError)
         return run
 
     @property
@@ -222,6 +228,9 @@ class Run:
 
     def environment(self) -> dict[str, Any]:
         """The environment, as `clew.runs.environment.capture` recorded it."""
+        return {name: value for name, value in self._environment().items() if name != "format"}
+
+    def _environment(self) -> dict[str, Any]:
         return dict(json.loads(self.environment_file.read_text()))
 
     def writer(self, stream: str) -> RecordWriter:
@@ -330,12 +339,6 @@ def list_runs(root: Path) -> list[Run]:
     if not root.is_dir():
         return []
     return [Run(path.parent) for path in sorted(root.glob("*/config.yaml")) if (path.parent / "records").is_dir()]
-
-
-def incomplete_runs(root: Path) -> list[Run]:
-    """The folders directly in `root` that hold records of a run but have lost their settings (`config.yaml`)."""
-    folders = (path.parent for path in sorted(root.glob("*/records"))) if root.is_dir() else ()
-    return [Run(folder) for folder in folders if not (folder / "config.yaml").is_file() and any(Run(folder).streams())]
 
 
 def next_run_path(root: Path, prefix: str) -> Path:

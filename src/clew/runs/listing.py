@@ -22,7 +22,7 @@ from clew.runs.records import Record
 from clew.runs.times import TIMED_KINDS, RunTimes, time_totals
 from clew.runs.untrained import never_trained
 
-_RECENT = 12
+_RECENT = 6
 """Number of records that are read first."""
 _MARKS = ("start", "end")
 _EPOCHS = re.compile(r"^train:\n(?:[ \t]+.*\n)*?[ \t]+epochs: (\d+)$", re.MULTILINE)
@@ -95,7 +95,7 @@ def _read_listing(run: Run) -> RunListing:
         times=_times(run, timed),
         metrics=progress.metrics,
         message=str(end["message"]) if end else "",
-        trained=not never_trained(run),
+        trained=bool(timed) or not never_trained(run),
     )
 
 

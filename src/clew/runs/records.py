@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from clew.core.format_version import check_format_version
 from clew.errors import ClewError, InterruptError, RunError, StoppedError
 from clew.runs.times import TIMED_KINDS, TimeTotals, time_totals
 from clew.storage.locations import mask_secrets
@@ -26,6 +27,7 @@ Record: TypeAlias = dict[str, Any]
 _END_STATUS = {InterruptError: "interrupted", KeyboardInterrupt: "interrupted", StoppedError: "stopped"}
 
 SCHEMA = 1
+"""Version of records. It changes when an older clew could not read new records."""
 KINDS: dict[str, frozenset[str]] = {
     "start": frozenset({"schema", "host", "pid", "rank", "ranks"}),
     "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
@@ -127,7 +129,7 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
     """The records of a stream with `seq` greater than `after`. An incomplete last line is ignored.
 
     Raises:
-        RunError: A line in the middle is damaged.
+        RunError: A line in the middle is damaged, or a newer clew wrote the stream.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -139,6 +141,7 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
             except (ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
             if is_new:
+                _check_schema(path, record)
                 yield record
 
 
@@ -158,7 +161,7 @@ def read_reversed(path: Path, kinds: Collection[str] | None = None) -> Iterator[
     Reads only the part of the file that the caller consumes.
 
     Raises:
-        RunError: A line in that part is damaged.
+        RunError: A line in that part is damaged, or a newer clew wrote it.
     """
     for line in _reversed_lines(path, None if kinds is None else [f'"{kind}"'.encode() for kind in kinds]):
         kind = _LINE_START.match(line)
@@ -170,7 +173,14 @@ def read_reversed(path: Path, kinds: Collection[str] | None = None) -> Iterator[
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: damaged record ({error}) in {line[:40]!r}") from error
         if selected:
+            _check_schema(path, record)
             yield record
+
+
+def _check_schema(path: Path, record: Record) -> None:
+    """Refuse records of a newer clew: the record of a start has their version."""
+    if record.get("kind") == "start":
+        check_format_version(path, record.get("schema"), SCHEMA, RunError, "schema")
 
 
 def _reversed_lines(path: Path, patterns: list[bytes] | None) -> Iterator[bytes]:

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from clew.core.disk_errors import disk_reason
 from clew.core.files import atomic_path
+from clew.core.format_version import check_format_version
 from clew.errors import DataError, RunError
 from clew.runs import Run
 from clew.training.config import TrainConfig
 
 FORMAT = 2
-"""Version of the state files. A file of another version is not read."""
+"""Version of the state files. It changes when an older clew could not read a new file."""
+WEIGHTS_FORMAT = 1
+"""Version of the files of weights, in their header."""
 
 
 def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any]) -> Path:
@@ -42,7 +45,7 @@ def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any])
     try:
         with atomic_path(path) as temporary:
             # one key: safetensors does not preserve the order of several
-            save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})
+            save_file(state, temporary, metadata={"clew": json.dumps({"format": WEIGHTS_FORMAT, **facts})})
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be written: {disk_reason(error) or error}") from error
     return path
@@ -52,15 +55,27 @@ def load(model: nn.Module, path: Path) -> None:
     """Read weights into a model.
 
     Raises:
-        RunError: The file is missing, damaged, or of another model.
+        RunError: The file is missing, damaged, of another model, or was written by a newer clew.
     """
     try:
+        check_format_version(path, _weights_format(path), WEIGHTS_FORMAT, RunError)
         state = load_file(path)
     except FileNotFoundError:
         raise RunError(f"{path}: no such checkpoint; did the run finish its first epoch?") from None
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path}: damaged checkpoint ({error})") from error
     load_into(model, state, path)
+
+
+def _weights_format(path: Path) -> object:
+    """Return the version in the header of a file of weights; None if it has none."""
+    with safe_open(path, "pt") as file:
+        header = (file.metadata() or {}).get("clew", "{}")
+    try:
+        facts = json.loads(header)
+    except ValueError:
+        return None
+    return facts.get("format") if isinstance(facts, dict) else None
 
 
 def load_into(model: nn.Module, state: dict[str, Any], path: Path) -> None:
@@ -189,16 +204,19 @@ def load_state(run: Run) -> tuple[dict[str, Any], Path, list[Path]]:
     """Return the newest state that can be read, its file, and the newer files that cannot be read.
 
     Raises:
-        RunError: There is none.
+        RunError: There is none, or a newer clew wrote the newest one.
     """
     damaged: list[Path] = []
     for path in reversed(run.states()):
         try:
             state = torch.load(path, weights_only=True, map_location="cpu")
-            if state["format"] == FORMAT:
-                return state, path, damaged
+            version = state["format"]
         except Exception:  # torch raises many kinds of error for a damaged file
             damaged.append(path)
+            continue
+        check_format_version(path, version, FORMAT, RunError)
+        if version == FORMAT:
+            return state, path, damaged
     note = f" ({len(damaged)} damaged)" if damaged else ""
     raise RunError(f"{run.path}: no checkpoint to resume from{note}")
 

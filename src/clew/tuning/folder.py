@@ -11,11 +11,14 @@ from typing import Any
 
 from clew.core.config import Document, read_document, to_yaml, validate
 from clew.core.files import write_text
+from clew.core.format_version import check_format_version
 from clew.errors import ConfigError, RunError
 from clew.runs import Run
 from clew.runs.folder import find_run_path
 from clew.tuning.config import TuneConfig
 
+FORMAT = 1
+"""Version of the folders of studies. It changes when an older clew could not read a new folder."""
 STUDIES = Path("studies")
 """The folder in which studies are created by default."""
 
@@ -42,7 +45,8 @@ class StudyFolder:
         folder = cls(path)
         for subfolder in (folder.trials, folder.leases, folder.jobs, folder.owners, folder.coordinators):
             subfolder.mkdir()
-        write_text(folder.name_file, json.dumps({"name": f"{path.resolve().name}-{secrets.token_hex(4)}"}))
+        name = f"{path.resolve().name}-{secrets.token_hex(4)}"
+        write_text(folder.name_file, json.dumps({"format": FORMAT, "name": name}))
         write_text(folder.config_file, to_yaml(data))
         return folder
 
@@ -51,13 +55,14 @@ class StudyFolder:
         """Open a study that was created before, by its folder or by its name in `studies/`.
 
         Raises:
-            RunError: The folder holds no study.
+            RunError: The folder holds no study, or one of a newer clew.
         """
         folder = cls(find_run_path(path, STUDIES))
         if not folder.config_file.is_file() or not folder.name_file.is_file():
             raise RunError(
                 f"{path}: no study (config.yaml and study.json are missing); create one with `clew tune run`"
             )
+        check_format_version(folder.path, folder._facts().get("format"), FORMAT, RunError)
         return folder
 
     @property
@@ -113,7 +118,13 @@ class StudyFolder:
     @property
     def name(self) -> str:
         """The name of the study in Optuna."""
-        return str(json.loads(self.name_file.read_text())["name"])
+        return str(self._facts()["name"])
+
+    def _facts(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.name_file.read_text()))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{self.name_file}: damaged ({error}); restore it from a backup") from error
 
     def run(self, name: str) -> Run:
         """Return the run of a trial or fold. It may not exist yet."""

@@ -140,7 +140,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
 def test_a_manifest_of_a_later_format_is_refused(dataset_copy: Dataset) -> None:
     facts = json.loads((dataset_copy.path / MANIFEST).read_text())
     (dataset_copy.path / MANIFEST).write_text(json.dumps({**facts, "format": 2}))
-    with pytest.raises(DataError, match="not a dataset's manifest of format 1"):
+    with pytest.raises(DataError, match="written by a newer clew"):
         Dataset(dataset_copy.path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clew import readers
+from clew.data.readers import READERS
 from clew.errors import ConfigError, DataError
 
 from . import whole
@@ -96,9 +97,9 @@ def test_a_name_without_a_reader_is_reported(name: str) -> None:
 
 def test_an_unknown_ending_does_not_import_the_readers_of_recipes() -> None:
     code = (
-        "import sys; from clew import readers\n"
+        "import sys; from clew import errors, readers\n"
         "try: readers.read('data.xls')\n"
-        "except readers.DataError: print(sorted(name for name in sys.modules if name.startswith('clew.recipes')))"
+        "except errors.DataError: print(sorted(name for name in sys.modules if name.startswith('clew.recipes')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "[]\n"
@@ -106,7 +107,7 @@ def test_an_unknown_ending_does_not_import_the_readers_of_recipes() -> None:
 
 @pytest.mark.parametrize("kind", ["delphes", "edm4hep", "pfnano"])
 def test_the_readers_of_recipes_are_found_by_name(kind: str) -> None:
-    assert kind not in readers.READERS
+    assert kind not in READERS
     assert readers.find(kind).__module__ == f"clew.recipes.particleflow.{kind}"
 
 

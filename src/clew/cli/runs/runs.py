@@ -46,11 +46,9 @@ def list_(
         list_server_runs(states=state or (), as_json=json)
         return
     from clew.cli.runs import listing
-    from clew.runs import list_runs
-    from clew.runs.folder import incomplete_runs
-    from clew.runs.listing import list_run
+    from clew.runs.listing_cache import list_folder
 
-    listed = [list_run(run) for run in (*list_runs(root), *incomplete_runs(root))]
+    listed = list_folder(root)
     matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse) if listed else []
     if json:
         typer.echo(listing.as_json(matching))

@@ -15,11 +15,14 @@ from pydantic import ValidationError
 from clew import storage
 from clew.core.config import Section
 from clew.core.files import sha256, write_text
+from clew.core.format_version import check_format_version
 from clew.core.html_table import html_table, shorten
 from clew.data.table import Field, Table, concat, hdf5
 from clew.errors import DataError, nearest
 
 MANIFEST = "manifest.json"
+FORMAT = 1
+"""Version of datasets. It changes when an older clew could not read a new dataset."""
 LENGTHS = "lengths.h5"
 
 
@@ -86,10 +89,12 @@ class Manifest(Section):
         """Read a manifest file.
 
         Raises:
-            DataError: the file is missing, or is not a manifest.
+            DataError: the file is missing, is not a manifest, or was written by a newer clew.
         """
         try:
-            return cls.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
+            check_format_version(path, _format(content), FORMAT, DataError)
+            return cls.model_validate_json(content)
         except FileNotFoundError:
             raise DataError(
                 f"{path.parent}: no dataset there (no {MANIFEST}); if it was moved, name its new place with --dataset; "
@@ -97,6 +102,15 @@ class Manifest(Section):
             ) from None
         except (ValidationError, NotADirectoryError) as error:
             raise DataError(f"{path}: not a dataset's manifest of format 1 ({type(error).__name__})") from error
+
+
+def _format(content: bytes) -> object:
+    """Return the version that a manifest names; None if it names none."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return data.get("format") if isinstance(data, dict) else None
 
 
 _split_cache: dict[tuple[Any, ...], Table] = {}

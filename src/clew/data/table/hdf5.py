@@ -13,12 +13,14 @@ import h5py
 import numpy as np
 
 from clew.core.files import atomic_path
+from clew.core.format_version import check_format_version
 from clew.data.table.column import Column
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted
 from clew.data.table.table import Table
 from clew.errors import DataError, nearest
 
 FORMAT = 1
+"""Version of tables. It changes when an older clew could not read a new file."""
 _BLOCK = 1 << 16
 """Bytes by which a column of unknown length grows on disk."""
 
@@ -157,7 +159,10 @@ def read(group: h5py.Group, *, start: int = 0, stop: int | None = None, columns:
     Raises:
         DataError: the group does not contain a table, or a column does not exist.
     """
-    if group.attrs.get("clew_table") != FORMAT:
+    version = group.attrs.get("clew_table")
+    if isinstance(version, np.integer):
+        check_format_version(group.file.filename, int(version), FORMAT, DataError)
+    if version != FORMAT:
         raise DataError(f"{group.file.filename}: no clew table in it (format {FORMAT})")
     first, last, _ = slice(start, stop).indices(int(group.attrs["events"]))
     facts: dict[str, dict[str, str]] = json.loads(group.attrs["columns"])

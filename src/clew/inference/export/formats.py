@@ -76,6 +76,9 @@ def write_onnx(work: ExportWork) -> FileWriter:
     model = exported.model_proto
     onnx_sums.check_sums(model)
     _name_axes(model, work.inputs)
+    _remove_source_lines(model.graph)
+    for function in model.functions:
+        _remove_source_lines(function)
 
     def write(path: Path, facts: str) -> None:
         onnx.helper.set_model_props(model, {"clew": facts})
@@ -193,6 +196,15 @@ def first_line(error: BaseException) -> str:
     """The type and the first line of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def _remove_source_lines(graph: Any) -> None:
+    """Remove what torch notes about each node: lines of source code, and their paths on this machine."""
+    for node in graph.node:
+        del node.metadata_props[:]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _remove_source_lines(attribute.g)
 
 
 def _name_axes(model: Any, inputs: Sequence[ModelInput]) -> None:

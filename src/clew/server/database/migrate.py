@@ -10,6 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from clew.core.format_version import newer_format
 from clew.errors import ConfigError
 
 
@@ -40,6 +41,6 @@ def upgrade(engine: sa.Engine, to: str = "head") -> None:
     with engine.begin() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
         if current is not None and current not in revisions():
-            raise ConfigError(f"a newer clew made this database (schema {current}); upgrade clew, or restore a backup")
+            raise newer_format(engine.url.render_as_string(), current, revisions()[-1], ConfigError, "schema")
         if to != "head" or current != revisions()[-1]:
             command.upgrade(alembic_config(connection), to)

@@ -11,13 +11,16 @@ from typing import Any
 
 from clew.core.config import Document
 from clew.core.files import sha256
+from clew.core.format_version import check_format_version
 from clew.core.metric_direction import natural_direction
-from clew.errors import RunError
+from clew.errors import DataError, RunError
 from clew.runs import Run
 from clew.runs.summary import summarize
 from clew.version import __version__
 
 SIDECAR = "clew.json"
+FORMAT = 1
+"""Version of stored models. It changes when an older clew could not read a new one."""
 _MAX_NAMES = 100
 """Maximum number of input names in the facts; a dataset may have thousands."""
 
@@ -46,6 +49,19 @@ def model_files(run: Run) -> list[Path]:
     return [model_weights(run)]
 
 
+def check_model_format(location: str, facts: Mapping[str, Any]) -> None:
+    """Refuse a stored model of a newer clew.
+
+    Args:
+        location: Where it is stored, without secrets.
+        facts: Its facts.
+
+    Raises:
+        DataError: A newer clew stored it.
+    """
+    check_format_version(location, facts.get("format"), FORMAT, DataError)
+
+
 def _model_hash(run: Run) -> str:
     """SHA-256 of the model's file. Of several files, or none: of their hashes and the settings."""
     digests = [sha256(path) for path in model_files(run)]
@@ -67,7 +83,7 @@ def model_facts(run: Run) -> dict[str, Any]:
     dataset = str(config.get("train", {}).get("dataset", ""))
     return {
         "clew": "model",
-        "format": 1,
+        "format": FORMAT,
         "run": run.name,
         "recipe": Path(summary.recipe).stem,
         "state": summary.state,

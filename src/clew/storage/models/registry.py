@@ -24,7 +24,7 @@ from clew.runs.report import write_report
 from clew.runs.run_trust import trust_own_run
 from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
-from clew.storage.models.model_card import SIDECAR, model_facts, model_files
+from clew.storage.models.model_card import SIDECAR, check_model_format, model_facts, model_files
 
 _READ_THREADS = 8
 
@@ -126,6 +126,7 @@ def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | 
         facts = json.loads((path / SIDECAR).read_text())
     except (OSError, ValueError):
         raise DataError(f"{storage.mask_secrets(location)}: not a model of clew (no {SIDECAR} in it)") from None
+    check_model_format(storage.mask_secrets(location), facts)
     for inner, expected in facts["files"].items():
         if not (path / inner).is_file() or sha256(path / inner) != expected["sha256"]:
             raise DataError(f"{path / inner}: differs from the stored file (checksum mismatch); fetch it again")
@@ -182,9 +183,11 @@ def _list_models(place: str) -> list[StoredModel]:
 
 def _read(name: str) -> StoredModel:
     try:
-        return StoredModel(storage.parent_location(name), dict(json.loads(storage.read(name))))
-    except ValueError as error:
+        facts = dict(json.loads(storage.read(name)))
+    except (ValueError, TypeError) as error:
         raise DataError(f"{storage.mask_secrets(name)}: not a file that clew wrote ({error})") from error
+    check_model_format(storage.mask_secrets(name), facts)
+    return StoredModel(storage.parent_location(name), facts)
 
 
 def _is_number(value: Any) -> bool:
