@@ -201,8 +201,8 @@ TRAINING = (
     Bug(
         "any format of a checkpoint is read",
         "training/checkpoint.py",
-        'if state["format"] == FORMAT:',
-        'if state["format"]:',
+        "if version == FORMAT:",
+        "if version:",
         "training/test_checkpoint.py",
     ),
     Bug(

@@ -82,13 +82,12 @@ def state(value: float) -> dict[str, Any]:
     return {"place": [0, 1], "weights": {"w": torch.full((3,), value)}}
 
 
-def test_a_state_of_another_format_is_not_read(tmp_path: Path) -> None:
+def test_a_state_of_an_older_format_is_not_read(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", config={}, environment={})
-    older = checkpoint.save_state(run, 5, state(1.0), keep=9)
-    newer = checkpoint.save_state(run, 7, state(2.0), keep=9)
-    torch.save({**torch.load(newer, weights_only=True), "format": checkpoint.FORMAT + 1}, newer)
-    assert checkpoint.load_state(run)[1] == older
-    torch.save({**torch.load(older, weights_only=True), "format": checkpoint.FORMAT - 1}, older)
+    first, second = (checkpoint.save_state(run, step, state(1.0), keep=9) for step in (5, 7))
+    torch.save({**torch.load(second, weights_only=True), "format": checkpoint.FORMAT - 1}, second)
+    assert checkpoint.load_state(run)[1] == first
+    torch.save({**torch.load(first, weights_only=True), "format": checkpoint.FORMAT - 1}, first)
     with pytest.raises(RunError, match="no checkpoint to resume from"):
         checkpoint.load_state(run)
 
