@@ -1,4 +1,4 @@
-"""The service under load: 200 runs that report 10 points a second each, on SQLite and on PostgreSQL, and its failures.
+"""The service under load: 200 runs with 10 points per second each, on SQLite and on PostgreSQL, and its failures.
 
 Runs are real folders, sent by the pusher that trainings use, one batch per second and run, from processes on the cores
 of the server. A point is a step record; each gives five curves a value. Times inside the server are those it puts into
@@ -12,6 +12,7 @@ page is requested.
     python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
     python benchmarks/service.py --quick          # 15 seconds, once
     python benchmarks/service.py --only sqlite --part load --repeats 1
+    python benchmarks/service.py --runs 48 --busy 1   # fewer runs, larger batches; another process keeps a core busy
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from clew.runs.push import Pusher
 from tests.server.conftest import Live
 from tests.server.postgres import running, why_not
 
-RUNS, PROCESSES = 200, 4
+POINTS_PER_SECOND, PROCESSES = 2000, 4
 CURVES = 5
 """Curves that get a value from a step record."""
 
@@ -97,12 +98,25 @@ class Pulse(threading.Thread):
             self.longest, start = max(self.longest, now - start - 0.02), now
 
 
-def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
+@contextmanager
+def other_load(processes: int) -> Iterator[None]:
+    """Keep cores busy with processes that have nothing to do with the service."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def load(live: Live, folder: Path, runs: int, seconds: float) -> dict[str, Any]:
     """Let all processes report; return their joined results."""
     folder.mkdir(parents=True)
     server_environment = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
-    begin, each = time.time() + 4, RUNS // PROCESSES
+    begin, each = time.time() + 4, runs // PROCESSES
     command = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
+    command += ["--rate", str(POINTS_PER_SECOND / (each * PROCESSES))]
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
@@ -152,19 +166,20 @@ def lost(live: Live, folder: Path, written: int) -> int:
     return missing + abs(total - written)
 
 
-def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: int) -> None:
+def reporting(sheet: Sheet, folder: Path, kind: str, arguments: argparse.Namespace) -> None:
     """The load, several times on fresh databases."""
     inside, client_times, overview_times, missing_points, busy, still = [], [], [], 0, [], 0.0
-    for number in range(repeats):
+    seconds = arguments.seconds
+    for number in range(arguments.repeats):
         here = folder / f"{kind}-{number}"
         here.mkdir()
-        with server(here, kind) as live:
+        with other_load(arguments.busy), server(here, kind) as live:
             assert live.process is not None
             asking, pulse, process = Asking(live), Pulse(), psutil.Process(live.process.pid)
             asking.start()
             pulse.start()
             before = process.cpu_times()
-            results = load(live, here / "runs", seconds)
+            results = load(live, here / "runs", arguments.runs, seconds)
             after = process.cpu_times()
             for thread in (asking, pulse):
                 thread.over.set()
@@ -185,12 +200,12 @@ def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: in
     sheet.state(f"{kind}: server's use of a core", median(busy), "cores")
 
 
-def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float) -> None:
+def killing(sheet: Sheet, folder: Path, kind: str, arguments: argparse.Namespace) -> None:
     """The same load while the server is killed again and again."""
     here = folder / f"{kind}-killed"
     here.mkdir()
-    kills = 0
-    with server(here, kind) as live:
+    kills, every = 0, 4 if arguments.quick else 10
+    with other_load(arguments.busy), server(here, kind) as live:
         finished = threading.Event()
 
         def kill() -> None:
@@ -204,7 +219,7 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            results = load(live, here / "runs", seconds)
+            results = load(live, here / "runs", arguments.runs, arguments.seconds)
         finally:
             finished.set()
             killer.join()
@@ -249,27 +264,30 @@ def _page(client: httpx.Client, number: int | None) -> float:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     quick = arguments.quick
-    seconds = arguments.seconds or (15 if quick else 120)
-    repeats = arguments.repeats or (1 if quick else 5)
+    arguments.seconds = arguments.seconds or (15 if quick else 120)
+    arguments.repeats = arguments.repeats or (1 if quick else 5)
     kinds = [arguments.only] if arguments.only else ["sqlite", "postgresql"]
     if why_not() and "postgresql" in kinds:
         print(f"postgresql is left out: {why_not()}")
         kinds.remove("postgresql")
     parts = {
-        "load": lambda kind: reporting(sheet, folder, kind, seconds, repeats),
-        "kill": lambda kind: killing(sheet, folder, kind, seconds, every=4 if quick else 10),
+        "load": lambda kind: reporting(sheet, folder, kind, arguments),
+        "kill": lambda kind: killing(sheet, folder, kind, arguments),
         "page": lambda kind: million(sheet, folder, kind, 20_000 if quick else 1_000_000),
     }
     for kind in kinds:
         for part in [arguments.part] if arguments.part else parts:
             parts[part](kind)
-    return {"runs": RUNS, "seconds": seconds, "repeats": repeats, "load": os.getloadavg()[0], "cores": os.cpu_count()}
+    settings = {name: getattr(arguments, name) for name in ("runs", "busy", "seconds", "repeats")}
+    return {**settings, "load": os.getloadavg()[0], "cores": os.cpu_count()}
 
 
 if __name__ == "__main__":
     parser = options(__doc__, "15 seconds instead of 2 minutes, once")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one database")
     parser.add_argument("--part", choices=("load", "kill", "page"), help="one of the three")
+    parser.add_argument("--runs", type=int, default=200, help="that report 2,000 points per second together")
+    parser.add_argument("--busy", type=int, default=0, help="other processes that keep a core busy each")
     parser.add_argument("--seconds", type=float, help="of load")
     parser.add_argument("--repeats", type=int, help="of the load, of which the median counts")
     sys.exit(main(measure, parser))

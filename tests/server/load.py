@@ -1,6 +1,6 @@
 """Runs that report to a server: real folders, records and pusher; one thread per run, several runs per process.
 
-    python -m tests.server.load FOLDER --first 0 --runs 50 --seconds 120
+    python -m tests.server.load FOLDER --first 0 --runs 50 --seconds 120 --rate 40
 
 reports for this time, sends the rest even if the server is away for long, and writes its figures to
 FOLDER/first.json. The server and the token are those of CLEW_SERVER and CLEW_TOKEN.
@@ -12,6 +12,7 @@ import argparse
 import json
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from clew.runs import Run
 from clew.runs.push import Pusher
 
 RATE = 10.0
-"""Points per second and run."""
+"""Points per second and run, unless stated otherwise."""
 PERIOD = 1.0
 """Seconds between two pushes of a run, as `clew.runs.push_process` has it."""
 
@@ -51,14 +52,23 @@ class Timed(Connection):
         return result
 
 
-class Reporter(threading.Thread):
-    """One run: writes a record every tenth of a second, pushes every second, and at the end all the rest."""
+@dataclass(frozen=True)
+class Schedule:
+    """When runs report: from `begin` (seconds since 1970) for some seconds, `rate` points per second and run."""
 
-    def __init__(self, folder: Path, number: int, link: Timed, *, begin: float, seconds: float) -> None:
+    begin: float
+    seconds: float
+    rate: float = RATE
+
+
+class Reporter(threading.Thread):
+    """One run: writes records at a fixed rate, pushes every second, and at the end all the rest."""
+
+    def __init__(self, folder: Path, number: int, link: Timed, schedule: Schedule) -> None:
         super().__init__(daemon=True)
         environment = {"host": "load", "command": ["load", str(number)]}
         self.run_folder = Run.create(folder / f"run-{number:04d}", config={"recipe": "load"}, environment=environment)
-        self.link, self.begin, self.seconds, self.number = link, begin + (number % 97) / 97 * PERIOD, seconds, number
+        self.link, self.schedule, self.number = link, schedule, number
         self.written = 0
         self.failed = 0
 
@@ -66,11 +76,12 @@ class Reporter(threading.Thread):
         pusher = Pusher(self.run_folder, self.link)
         with self.run_folder.writer("rank-0") as writer:
             writer.write("start", schema=1, host="load", pid=1, rank=0, ranks=1)
-            due, push, end = self.begin, self.begin + PERIOD, self.begin + self.seconds
+            due = self.schedule.begin + (self.number % 97) / 97 * PERIOD
+            push, end = due + PERIOD, due + self.schedule.seconds
             while due < end:
                 time.sleep(max(0.0, due - time.time()))
                 self._step(writer)
-                due += 1 / RATE
+                due += 1 / self.schedule.rate
                 if time.time() >= push:
                     push += PERIOD * max(1, int((time.time() - push) / PERIOD) + 1)
                     self._push(pusher)
@@ -93,15 +104,12 @@ class Reporter(threading.Thread):
         return True
 
 
-def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float) -> dict[str, Any]:
+def report(folder: Path, schedule: Schedule, *, first: int, runs: int) -> dict[str, Any]:
     """Report with several runs; return how much was written, and how long batches took."""
     server_login = credentials()
     assert server_login is not None
     links = [Timed(server_login.server, server_login.token) for _ in range(min(runs, 10))]
-    reporters = [
-        Reporter(folder, first + place, links[place % len(links)], begin=begin, seconds=seconds)
-        for place in range(runs)
-    ]
+    reporters = [Reporter(folder, first + place, links[place % len(links)], schedule) for place in range(runs)]
     for reporter in reporters:
         reporter.start()
     for reporter in reporters:
@@ -122,8 +130,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     for name, kind in (("first", int), ("runs", int), ("seconds", float), ("begin", float)):
         parser.add_argument(f"--{name}", type=kind, required=True)
+    parser.add_argument("--rate", type=float, default=RATE)
     values = parser.parse_args()
-    result = report(values.folder, first=values.first, runs=values.runs, seconds=values.seconds, begin=values.begin)
+    schedule = Schedule(values.begin, values.seconds, values.rate)
+    result = report(values.folder, schedule, first=values.first, runs=values.runs)
     (values.folder / f"{values.first}.json").write_text(json.dumps(result))
 
 

@@ -159,7 +159,7 @@ def test_every_point_is_there_once_though_the_server_is_killed(
     killer = threading.Thread(target=kill)
     killer.start()
     (tmp_path / "runs").mkdir()
-    response = load.report(tmp_path / "runs", first=0, runs=20, seconds=SECONDS, begin=time.time())
+    response = load.report(tmp_path / "runs", load.Schedule(time.time(), SECONDS), first=0, runs=20)
     finished.set()
     killer.join()
     assert kills and response["written"] == pytest.approx(20 * SECONDS * load.RATE, rel=0.1)

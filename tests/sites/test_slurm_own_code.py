@@ -9,7 +9,7 @@ import pytest
 from clew import Client
 from clew.cli.start.recipe_template import starting_points
 from clew.errors import JobError
-from tests.jobs.agent.test_init_submit import new_recipe
+from tests.jobs.agent.test_init_submit import BY_NAME, new_recipe, small_dataset
 from tests.jobs.agent.test_own_code import TRAIN
 from tests.sites import long
 from tests.sites.cluster import Cluster
@@ -112,5 +112,17 @@ def test_a_new_recipe_is_trained_in_the_queue(
     file, dataset, settings = new_recipe(like, tmp_path / "mine")
     login(clew=True)
     job = ada.submit(file, settings, dataset=str(dataset), resources={"wall_time": "5m", "site": "here"})
+    job.wait(seconds=250)
+    assert job.run().state == "finished"
+
+
+@long
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_shipped_recipe_is_trained_in_the_queue_by_its_name(
+    name: str, site: Cluster, ada: Client, login: Login, tmp_path: Path
+) -> None:
+    dataset, settings = small_dataset(name, name, tmp_path)
+    login(clew=True)
+    job = ada.submit(name, settings, dataset=str(dataset), resources={"wall_time": "5m", "site": "here"})
     job.wait(seconds=250)
     assert job.run().state == "finished"

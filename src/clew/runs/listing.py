@@ -22,7 +22,7 @@ from clew.runs.records import Record
 from clew.runs.times import TIMED_KINDS, RunTimes, time_totals
 from clew.runs.untrained import never_trained
 
-_RECENT = 12
+_RECENT = 6
 """Number of records that are read first."""
 _MARKS = ("start", "end")
 _EPOCHS = re.compile(r"^train:\n(?:[ \t]+.*\n)*?[ \t]+epochs: (\d+)$", re.MULTILINE)

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def list_folder(root: Path) -> list[RunListing]:
             listing = RunListing(**{**entry[1], "path": folder, "times": RunTimes(**entry[1]["times"])})
         else:
             listing = list_run(Run(root / name))
-            entry = [state, asdict(listing)]
+            entry = [state, {**vars(listing), "times": vars(listing.times)}]
         listings.append(listing)
         if listing.state in _ENDED and listing.trained:
             current[name] = entry

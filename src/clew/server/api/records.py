@@ -63,12 +63,15 @@ class RecordPage(BaseModel):
 
 
 async def report(service: ServiceOf, caller: RunWriter, number: Number, body: RecordReport) -> NextSequence:
-    """Store what is new; a batch may be sent again. Records after a gap are not stored: continue from `next`."""
+    """Store what is new; a batch may be sent again. Records after a gap are not stored: continue from `next`.
+
+    After a power failure of the server `next` may be smaller than before: a client that still reports sends the rest
+    again. Once the end of a run is answered, all its records are on disk.
+    """
     if not service.is_known_run(number, caller):
         await run_in_threadpool(service.check_run, number, caller)
-    future = service.writer.submit_grouped(
-        service.ingestion.ingest, RecordBatch(number, cast("dict[str, list[Record]]", body.streams))
-    )
+    batch = RecordBatch(number, cast("dict[str, list[Record]]", body.streams))
+    future = service.writer.submit_grouped(service.ingestion.ingest, batch, durable=batch.ends_run)
     return NextSequence(next=await asyncio.wrap_future(future))
 
 

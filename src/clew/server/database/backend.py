@@ -6,7 +6,7 @@ Nothing outside this package compares the name of a database. Code asks `backend
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -37,6 +37,20 @@ class Backend(ABC):
     @abstractmethod
     def create_engine(self, url: sa.URL, *, writes: bool) -> sa.Engine:
         """Make an engine with one connection that writes, or with a pool of connections that only read."""
+
+    @abstractmethod
+    def begin(self, engine: sa.Engine, *, durable: bool) -> AbstractContextManager[sa.Connection]:
+        """Open a transaction of the engine that writes. It is committed at the end of the block.
+
+        Args:
+            engine: The engine that writes.
+            durable: The commit waits until the rows are on disk, where even a power failure leaves them. Otherwise the
+                rows survive the end of this process (SIGKILL included), and are on disk a few seconds later.
+        """
+
+    def start_maintenance(self, url: sa.URL) -> Callable[[], None]:
+        """Start what an open database needs in the background; return a function that ends it."""
+        return lambda: None
 
     @abstractmethod
     def connection_lost(self, engine: sa.Engine, error: BaseException) -> bool:

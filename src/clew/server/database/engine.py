@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ class Database:
     writer: sa.Engine
     readers: sa.Engine
     lock: Any
+    stop_maintenance: Callable[[], None]
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -30,6 +31,7 @@ class Database:
 
     def close(self) -> None:
         """Close all connections and release the database for another server."""
+        self.stop_maintenance()
         self.readers.dispose()
         self.writer.dispose()
         self.lock.close()
@@ -61,7 +63,8 @@ def open_database(url: str) -> Database:
             reason = " ".join(str(error.orig).split())
             raise ConfigError(f"{without_password(parsed)}: the database cannot be opened ({reason})") from error
         stack.pop_all()
-    return Database(parsed, writer, backend.create_engine(parsed, writes=False), lock)
+    readers = backend.create_engine(parsed, writes=False)
+    return Database(parsed, writer, readers, lock, backend.start_maintenance(parsed))
 
 
 def parse_url(url: str) -> sa.URL:

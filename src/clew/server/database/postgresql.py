@@ -41,7 +41,8 @@ class PostgresqlBackend(Backend):
         return connection
 
     def create_engine(self, url: sa.URL, *, writes: bool) -> sa.Engine:
-        options: dict[str, Any] = {} if writes else {"options": "-c default_transaction_read_only=on"}
+        setting = "synchronous_commit=off" if writes else "default_transaction_read_only=on"
+        options = {"options": f"-c {setting}"}
         engine = sa.create_engine(url, connect_args=options, hide_parameters=True, **pool_size(writes=writes))
 
         @event.listens_for(engine, "checkin")
@@ -55,6 +56,13 @@ class PostgresqlBackend(Backend):
                 raise sa.exc.InvalidatePoolError
 
         return engine
+
+    @contextlib.contextmanager
+    def begin(self, engine: sa.Engine, *, durable: bool) -> Iterator[sa.Connection]:
+        with engine.begin() as connection:
+            if durable:
+                connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
+            yield connection
 
     def connection_lost(self, engine: sa.Engine, error: BaseException) -> bool:
         return isinstance(getattr(error, "orig", error), engine.dialect.loaded_dbapi.OperationalError)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from sqlalchemy.dialects import sqlite
 from clew.core.file_lock import hold_lock
 from clew.errors import ConfigError
 from clew.server.database.backend import Backend, Rows, pool_size, quoted
+from clew.server.database.wal_checkpoint import WalCheckpointer
 
-_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000", "cache_size=-65536")
+_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=10000", "cache_size=-65536")
 _MAX_PARAMETERS = 6000
 """Parameters in one statement. SQLite accepts more."""
 
@@ -53,7 +54,7 @@ class SqliteBackend(Backend):
         @event.listens_for(engine, "connect")
         def configure(connection: Any, _: Any) -> None:
             connection.isolation_level = None  # the driver would start transactions late, and only for some statements
-            for pragma in (*_PRAGMAS, *(() if writes else ("query_only=ON",))):
+            for pragma in (*_PRAGMAS, "wal_autocheckpoint=0" if writes else "query_only=ON"):
                 connection.execute(f"PRAGMA {pragma}")
 
         @event.listens_for(engine, "begin")
@@ -61,6 +62,24 @@ class SqliteBackend(Backend):
             connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
         return engine
+
+    @contextlib.contextmanager
+    def begin(self, engine: sa.Engine, *, durable: bool) -> Iterator[sa.Connection]:
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            if durable:
+                driver.execute("PRAGMA synchronous=FULL")
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if durable:
+                    driver.execute("PRAGMA synchronous=NORMAL")
+
+    def start_maintenance(self, url: sa.URL) -> Callable[[], None]:
+        checkpointer = WalCheckpointer(Path(str(url.database)))
+        checkpointer.start()
+        return checkpointer.stop
 
     def connection_lost(self, engine: sa.Engine, error: BaseException) -> bool:
         return False  # a file does not close connections

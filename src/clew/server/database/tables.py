@@ -30,12 +30,15 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
 def to_json(value: Any) -> str:
     """Return compact JSON; NaN and infinity become null."""
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(value)
     except ValueError:
-        return json.dumps(finite(value), allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(finite(value))
 
 
 def _id() -> sa.Column[int]:

@@ -78,6 +78,7 @@ GroupWork = Callable[[Transaction, Sequence[Any]], Sequence[Any]]
 class _Task:
     work: GroupWork
     item: Any
+    durable: bool
     future: Future[Any] = field(default_factory=Future)
 
 
@@ -138,26 +139,28 @@ class DatabaseWriter:
         return self._queue.qsize()
 
     def submit(self, work: Callable[[Transaction], T]) -> Future[T]:
-        """Submit work; the future has its result once it is committed.
+        """Submit work; the future has its result once it is committed and on disk.
 
         Raises:
             RequestError: too much work waits (503).
         """
         return self.submit_grouped(_run_each, work)
 
-    def submit_grouped(self, work: GroupWork, item: Any) -> Future[Any]:
+    def submit_grouped(self, work: GroupWork, item: Any, *, durable: bool = True) -> Future[Any]:
         """Submit work that is done together with other work of its kind.
 
         Args:
             work: Called once per transaction with all waiting items of this kind.
             item: What this call contributes.
+            durable: Whether the commit must wait for the disk, see `Backend.begin`. Work that the client would submit
+                again after a power failure need not wait.
 
         Raises:
             RequestError: too much work waits (503).
         """
         if self._queue.qsize() >= self._max_waiting:
             raise RequestError(503, "the server has more to write than it can", hint="try again soon", retry_after=5)
-        task = _Task(work, item)
+        task = _Task(work, item, durable)
         self._queue.put(task)
         return task.future
 
@@ -207,7 +210,8 @@ class DatabaseWriter:
             kinds.setdefault(task.work, []).append(task)
         results: list[tuple[_Task, Any]] = []
         self._committing = False
-        with self._engine.begin() as connection:
+        durable = any(task.durable for task in tasks)
+        with backend_of(self._engine).begin(self._engine, durable=durable) as connection:
             transaction = Transaction(connection)
             for work, group in kinds.items():
                 results += zip(group, work(transaction, [task.item for task in group]), strict=True)

@@ -45,6 +45,11 @@ class RecordBatch:
     run: int
     streams: Mapping[str, Sequence[Record]]
 
+    @property
+    def ends_run(self) -> bool:
+        """Whether one of the records is the last of its run: the client may not send it again."""
+        return any(record["kind"] == "end" for stream in self.streams.values() for record in stream)
+
 
 class RecordIngestion:
     """Stores batches of records. It keeps the runs that report in memory, so that a batch needs no query."""
