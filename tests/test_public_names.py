@@ -112,6 +112,7 @@ def test_recipe_contract_is_pinned() -> None:
         "loss",
         "step",
         "graph_capacity",
+        "sample_costs",
         "optimizers",
         "reconstruct",
         "metrics",

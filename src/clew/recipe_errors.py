@@ -35,6 +35,7 @@ EXPECTED = {
     "reconstruct": "reconstruct(samples, outputs) must return a clew.Table with one row per event",
     "metrics": "metrics(samples, outputs, objects) must return metrics by name, as clew.metrics.Mean.of(values)",
     "display": "display(samples, outputs, objects) must return figures by title",
+    "sample_costs": "sample_costs(lengths) must return one number above 0 per sample",
     "sample_plots": "sample_plots(samples) must return figures by title",
 }
 """What each method of a recipe must return."""

@@ -11,8 +11,12 @@ import torch
 
 import clew
 from clew import Dataset, Run
+from clew.errors import RecipeError
 from clew.recipe import find
 from clew.recipes.tracking import TrackingConfig
+from clew.training.config import TrainConfig
+from clew.training.strategies import Strategy
+from clew.training.training_data import make_loader
 from tests.training import leaving, losses, recipe, validations, weights
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,6 +61,29 @@ def test_validation_does_not_depend_on_the_number_of_processes(trained: Train, w
         for name in ("efficiency", "purity", "ghost_rate", "event_ratio"):
             assert several[name] == pytest.approx(one[name], abs=1e-9)
         assert several["loss"] == pytest.approx(one["loss"], rel=1e-5)
+
+
+def test_ranks_share_a_batch_by_items(dataset: Dataset) -> None:
+    """The shares of a batch have the same cost within one sample, and unequal numbers of samples."""
+    tracking, lengths = find("tracking")(), {name: dataset.lengths("train", name) for name in ("node", "edge")}
+    costs = tracking.sample_costs(lengths)
+    config = TrainConfig.model_validate({"dataset": str(dataset.path), "batch_size": 64})
+    loaders = [make_loader(tracking, config, dataset, Strategy(rank=r, ranks=3), torch.device("cpu")) for r in range(3)]
+    for portions in zip(*(loader.epoch(0) for loader in loaders), strict=True):
+        loads = [float(costs[portion.numbers].sum()) for portion in portions]
+        largest = max(float(costs[number]) for portion in portions for number in portion.numbers)
+        assert sum(len(portion.numbers) for portion in portions) == portions[0].size
+        assert max(loads) - min(loads) <= largest
+
+
+def test_costs_that_are_not_one_per_sample_are_refused(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking, config = find("tracking")(), TrainConfig(dataset=str(dataset.path))
+    for wrong in (np.ones(3), np.zeros(dataset.splits["train"])):
+        monkeypatch.setattr(type(tracking), "sample_costs", lambda self, lengths, wrong=wrong: wrong)
+        with pytest.raises(
+            RecipeError, match=r"sample_costs\(\) returned shape .*; sample_costs\(lengths\) must return one"
+        ):
+            make_loader(tracking, config, dataset, Strategy(rank=0, ranks=2), torch.device("cpu"))
 
 
 def test_every_rank_leaves_its_records(trained: Train) -> None:

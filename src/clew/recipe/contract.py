@@ -243,6 +243,23 @@ class Recipe:
         """
         return None
 
+    def sample_costs(self, lengths: Mapping[str, NDArray[np.integer]]) -> NDArray[np.floating]:
+        """The cost of a training step per sample, in any unit. Workers share every batch so that their costs are equal.
+
+        It must not depend on anything but the lengths and the settings: every worker calls it and must get the same.
+
+        Args:
+            lengths: Number of items per sample, shape (samples,), for every ragged column in `columns`. Columns that
+                describe the same items have the same array.
+
+        Returns:
+            Shape (samples,), all above 0. The default is 1 plus the number of all items.
+        """
+        import numpy as np
+
+        distinct = {id(array): array for array in lengths.values()}
+        return np.asarray(1.0 + np.sum(list(distinct.values()), axis=0, dtype=np.float64))
+
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
         """The optimisers by name. `step` uses the same names for its losses.
 

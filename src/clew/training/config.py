@@ -85,12 +85,13 @@ class LoadingConfig(Section):
     """Where samples are stored during training, and how batches are formed."""
 
     keep: Literal["memory", "compressed", "disk"] = "memory"
-    """memory: every worker holds all samples. compressed: every worker holds its share, compressed. disk: samples are
-    read from disk when they are needed."""
+    """memory: every worker holds all samples. compressed: its share, compressed. disk: read when they are needed."""
     bucket: str | None = None
     """A ragged column. Samples with a similar number of items in it go into one batch, which keeps padding small."""
     max_items: Count | None = None
     """Upper limit of items of `bucket` per batch, counted with padding, in addition to `batch_size`."""
+    share: Literal["items", "samples"] = "items"
+    """How workers share a batch in memory: with about the same work (`Recipe.sample_costs`), or as many samples."""
     window: Count = 100
     """Number of batches that are sorted, or read from disk, together."""
     ahead: Annotated[int, Field(ge=0)] | None = None

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.loader import Loader
@@ -14,6 +15,7 @@ from clew.data.dataset.sampler import Sampler
 from clew.data.table import WEIGHT
 from clew.errors import RecipeError
 from clew.recipe import Recipe
+from clew.recipe_errors import wrong_return
 from clew.training.config import TrainConfig
 from clew.training.step_recorder import can_record
 from clew.training.strategies import Strategy
@@ -23,7 +25,8 @@ def make_loader(
     recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy, device: torch.device
 ) -> Loader:
     """Return a loader of this rank's share of the training split."""
-    loading, sampler = config.loading, make_sampler(config, dataset, strategy.share)
+    loading = config.loading
+    sampler = make_sampler(config, dataset, strategy.share, costs=sample_costs(recipe, config, dataset, strategy))
     numbers = np.arange(sampler.samples)
     numbers_of_rank = numbers[sampler.owned(numbers) | (numbers < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
@@ -40,13 +43,46 @@ def make_loader(
     )
 
 
-def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:
+def sample_costs(
+    recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy
+) -> NDArray[np.float64] | None:
+    """Return the cost of each training sample, from the numbers of items in the dataset's index.
+
+    Returns:
+        None if samples are shared by number: there is one rank, or all samples have the same size.
+
+    Raises:
+        RecipeError: The recipe returned something else than one number above 0 per sample.
+    """
+    loading, sets = config.loading, dataset.manifest.item_sets
+    names = [name for name in recipe.columns or dataset.schema if name in sets]
+    if loading.share == "samples" or loading.keep != "memory" or strategy.share[1] == 1 or not names:
+        return None
+    of_set = {items: dataset.lengths("train", items) for items in sorted({sets[name] for name in names})}
+    costs = np.asarray(recipe.sample_costs({name: of_set[sets[name]] for name in names}), dtype=np.float64)
+    if costs.shape != (dataset.splits["train"],) or not (np.isfinite(costs) & (costs > 0)).all():
+        raise wrong_return(recipe, "sample_costs", _describe(costs))
+    return costs
+
+
+def _describe(costs: NDArray[np.float64]) -> str:
+    return f"shape {costs.shape}" + (f" with {costs.min():g} in it" if costs.size else "")
+
+
+def make_sampler(
+    config: TrainConfig,
+    dataset: Dataset,
+    share: tuple[int, int] = (0, 1),
+    *,
+    costs: NDArray[np.float64] | None = None,
+) -> Sampler:
     """Return the sampler that decides which training samples form which batch.
 
     Args:
         config: The settings.
         dataset: The dataset.
         share: Position of this rank among the ranks that share the data, and their number.
+        costs: The cost of each sample, if ranks share batches by cost.
     """
     loading, (rank, ranks) = config.loading, share
     return Sampler(
@@ -59,6 +95,7 @@ def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] =
         window=loading.window,
         budget=loading.max_items,
         streamed=loading.keep != "memory",
+        costs=costs,
     )
 
 

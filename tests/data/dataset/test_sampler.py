@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from clew.data.dataset.balance import divide_by_cost
 from clew.data.dataset.sampler import Sampler
 
 counts = st.integers(0, 200)
@@ -109,3 +110,37 @@ def test_buckets_pad_little_where_random_batches_pad_a_lot() -> None:
         padded[name] = sum(len(batch) * lengths[batch].max() for batch in sampled) / lengths.sum()
     assert padded["buckets"] < 1.2
     assert padded["random"] > 3
+
+
+def test_no_seed_and_epoch_repeat_the_order_of_another() -> None:
+    """Seed 1 in epoch 0 is not seed 0 in epoch 1."""
+    places = [(seed, epoch) for seed in range(6) for epoch in range(6)]
+    orders = {tuple(np.concatenate(Sampler(50, 10, seed=seed).batches(epoch))) for seed, epoch in places}
+    assert len(orders) == len(places)
+
+
+costs_of_samples = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=80)
+
+
+@given(costs_of_samples, some_ranks, sizes)
+def test_shares_by_cost_make_the_batches_of_one_process(costs: list[float], ranks: int, size: int) -> None:
+    samplers = [Sampler(len(costs), size, 3, rank, ranks, costs=np.array(costs)) for rank in range(ranks)]
+    for batch, *shares in zip(samplers[0].batches(1), *(sampler.epoch(1) for sampler in samplers), strict=True):
+        assert sorted(chain(*shares)) == sorted(batch)
+        assert all(len(share) >= min(2, len(batch) // ranks) for share in shares)
+
+
+@given(costs_of_samples, some_ranks)
+def test_no_rank_has_more_work_than_the_mean_and_one_sample(costs: list[float], ranks: int) -> None:
+    owners = divide_by_cost(np.array(costs), ranks)
+    loads = np.bincount(owners, costs, minlength=ranks)
+    moved = 0 if len(costs) < 2 * ranks else ranks  # a cheap sample may have been moved to each rank with a single one
+    assert loads.max() <= sum(costs) / ranks + max(costs) + moved * np.median(costs)
+    assert owners.tolist() == divide_by_cost(np.array(costs), ranks).tolist()
+
+
+def test_unequal_samples_are_shared_by_cost_and_not_by_number() -> None:
+    costs = np.random.default_rng(1).lognormal(0, 1, 256)
+    by_cost = np.bincount(divide_by_cost(costs, 8), costs)
+    by_number = np.array([share.sum() for share in np.array_split(costs, 8)])
+    assert by_cost.max() / by_cost.mean() < 1.01 < by_number.max() / by_number.mean()

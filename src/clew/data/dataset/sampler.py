@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from clew.data.dataset.balance import divide_by_cost
+
 Numbers = NDArray[np.int64]
 
 OWNERS = 60
@@ -39,6 +41,8 @@ class Sampler:
         streamed: Whether the samples are read from disk or decompressed in blocks of neighbours. A window then contains
             whole blocks in random order, and the share of a rank are the samples of its blocks, which are the same in
             every epoch.
+        costs: Cost of each sample, above 0. The ranks then share a batch by cost (`divide_by_cost`) instead of by
+            number of samples. It has no effect on samples that are streamed: their ranks are fixed.
 
     Example:
         >>> sampler = Sampler(samples=5, batch_size=2, shuffle=False)
@@ -56,6 +60,7 @@ class Sampler:
     window: int = 100
     budget: int | None = None
     streamed: bool = False
+    costs: NDArray[np.floating] | None = None
 
     def steps(self, epoch: int = 0) -> int:
         """Return the number of batches of an epoch. It is the same on every rank. Only with a budget does it differ
@@ -85,6 +90,9 @@ class Sampler:
             return batch
         if self.streamed:
             return batch[self.owned(batch)]
+        if self.costs is not None:
+            owners = divide_by_cost(self.costs[batch], self.ranks)
+            return batch[np.flatnonzero(owners == self.rank)]
         return batch[len(batch) * self.rank // self.ranks : len(batch) * (self.rank + 1) // self.ranks]
 
     def owned(self, numbers: Numbers) -> NDArray[np.bool_]:

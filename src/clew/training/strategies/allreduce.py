@@ -3,7 +3,8 @@
 This is not DistributedDataParallel of torch, which averages means, wraps the model (a recipe could no longer call its
 parts) and needs extra communication for a stop request or a loss. As there, gradients lie in flat buckets that are
 summed while backward continues. The total and the weight of the loss are sent with the last bucket. Every rank gets the
-exact gradient of the global mean, however unevenly the batch was divided.
+exact gradient of the global mean, however unevenly the batch was divided. Ranks of one host that compute on the CPU do
+not send gradients: their buckets are in shared memory (`host_sum`), and are summed after backward.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from clew.recipe import Loss
 from clew.training.strategies.base import LossSum, Parameters, backward_seed
 from clew.training.strategies.batch_norm import synchronize_batch_norm
+from clew.training.strategies.host_sum import HostSum, open_host_sum
 from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
 _FIRST_BUCKET, _BUCKET = 1 << 20, 25 << 20
@@ -35,6 +37,8 @@ class AllReduce(ProcessGroupStrategy):
         super().__init__(**place)
         self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"
         self._buckets: dict[str, GradientBuckets] = {}
+        in_memory = self.device.type == "cpu" and self._compress is None
+        self._host_sum = open_host_sum(self.rank, self.gather) if in_memory else None
 
     def distribute(self, model: nn.Module) -> nn.Module:
         super().distribute(model)
@@ -45,7 +49,7 @@ class AllReduce(ProcessGroupStrategy):
         sums = {}
         for name, own_parameters in parameters.items():
             if name not in self._buckets:
-                self._buckets[name] = GradientBuckets(own_parameters, self._compress)
+                self._buckets[name] = GradientBuckets(own_parameters, self._compress, self._host_sum)
             buckets = self._buckets[name]
             total, weight = losses[name]
             self.write_signals(buckets.signals)
@@ -66,13 +70,23 @@ class GradientBuckets:
     Buckets are sent strictly in their order, even if they fill in another order on some rank: collectives must match.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], compress: torch.dtype | None) -> None:
-        self._parameters, self._compress = list(parameters), compress
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], compress: torch.dtype | None, host_sum: HostSum | None
+    ) -> None:
+        self._parameters, self._compress, self._host_sum = list(parameters), compress, host_sum
         groups = _group_parameters(self._parameters)
         like = groups[-1][0]
         separate = compress is not None or like.dtype != torch.float32
-        self._flat = [_make_buffer(group, 0 if separate or group is not groups[-1] else SIGNALS) for group in groups]
-        self.signals = torch.zeros(SIGNALS, device=like.device) if separate else self._flat[-1][-SIGNALS:]
+        sizes = [(group[0].dtype, sum(parameter.numel() for parameter in group)) for group in groups]
+        if separate:
+            sizes.append((torch.float32, 0))
+        sizes[-1] = (torch.float32, sizes[-1][1] + SIGNALS)
+        self._shared = [] if host_sum is None else host_sum.allocate(sizes)
+        buffers = [shared.own for shared in self._shared] or [
+            torch.zeros(size, dtype=dtype, device=like.device) for dtype, size in sizes
+        ]
+        self._flat = buffers[: len(groups)]
+        self.signals = buffers[-1][-SIGNALS:]
         """The numbers that are sent with the gradients; see `SIGNALS`."""
         self._signals_separate = separate
         self._views: dict[nn.Parameter, Tensor] = {}
@@ -101,7 +115,7 @@ class GradientBuckets:
         self._in_batch, self._in_last_part, self._missing, self._sent = True, last, list(self._sizes), []
 
     def finish(self, divisor: int) -> Tensor:
-        """Send the remaining buckets after the last backward, wait for all of them, and divide.
+        """Sum what has not been summed yet after the last backward, and divide.
 
         Args:
             divisor: The number by which gradients were divided before. If it is the weight of the batch, a pass over
@@ -112,6 +126,18 @@ class GradientBuckets:
         """
         self._in_last_part = False
         self._move_into_bucket([parameter for parameter, view in self._views.items() if parameter.grad is not view])
+        if self._host_sum is None:
+            self._sum_over_network()
+        else:
+            self._host_sum.sum(self._shared)
+        sums = self.signals.clone()
+        if sums.device.type != "cpu" or sums[3] != divisor:
+            torch._foreach_mul_(self._flat, divisor / torch.where(sums[3] == 0, 1.0, sums[3]))
+        self._in_batch = False
+        return sums
+
+    def _sum_over_network(self) -> None:
+        """Send the buckets that have not been sent yet, and wait for all sums."""
         while len(self._sent) < len(self._flat):
             self._send(self._flat[len(self._sent)])
         signals_work = dist.all_reduce(self.signals, async_op=True) if self._signals_separate else None
@@ -121,11 +147,6 @@ class GradientBuckets:
                 flat.copy_(sent)
         if signals_work is not None:
             signals_work.wait()
-        sums = self.signals.clone()
-        if sums.device.type != "cpu" or sums[3] != divisor:
-            torch._foreach_mul_(self._flat, divisor / torch.where(sums[3] == 0, 1.0, sums[3]))
-        self._in_batch = False
-        return sums
 
     def _gradient_ready(self, parameter: Tensor) -> None:
         """Send the bucket of this gradient, and those that waited for it, if all buckets before them are sent."""
@@ -133,6 +154,8 @@ class GradientBuckets:
             return
         assert isinstance(parameter, nn.Parameter)
         self._move_into_bucket([parameter])
+        if self._host_sum is not None:
+            return
         self._missing[self._bucket_of[parameter]] -= 1
         while len(self._sent) < len(self._flat) - 1 and not self._missing[len(self._sent)]:
             self._send(self._flat[len(self._sent)])
@@ -165,8 +188,3 @@ def _group_parameters(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parame
         groups[-1].append(parameter)
         size += parameter_bytes
     return groups
-
-
-def _make_buffer(group: Sequence[nn.Parameter], extra: int) -> Tensor:
-    first, size = group[0], sum(parameter.numel() for parameter in group)
-    return torch.zeros(size + extra, dtype=first.dtype, device=first.device)

@@ -61,6 +61,16 @@ def test_only_allocated_tensors_have_a_location() -> None:
     assert shared.locate(memory) == shared.locate(memory[:1])
 
 
+def test_memory_is_private_to_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, shape = SharedMemory(), (torch.uint8, 4)
+    location = shared.locate(shared.allocate(shape))
+    assert location is not None and os.fstat(location.file).st_mode & 0o777 == 0o600
+    other_user = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other_user)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        SharedMemory().open(os.getpid(), location, shape)
+
+
 def test_a_probe_detects_other_memory() -> None:
     shared = SharedMemory()
     probe = MemoryProbe(shared)

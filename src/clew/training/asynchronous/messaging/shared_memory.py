@@ -39,6 +39,7 @@ class SharedMemory:
         """Allocate a tensor that other processes can open for as long as this process lives."""
         size = max(1, shape[1] * shape[0].itemsize)
         file = os.memfd_create("clew")
+        os.fchmod(file, 0o600)
         os.ftruncate(file, size)
         self._allocated[file] = _map_file(file, size)
         return _view(self._allocated[file], 0, shape)
@@ -56,12 +57,14 @@ class SharedMemory:
         """Return a tensor of another process of this host.
 
         Raises:
-            OSError: It is not accessible from this process.
+            OSError: It is not accessible from this process, or belongs to another user.
         """
         memory = self._opened.get((process, location.file))
         if memory is None:
             file = os.open(f"/proc/{process}/fd/{location.file}", os.O_RDWR)
             try:
+                if os.fstat(file).st_uid != os.geteuid():
+                    raise PermissionError(f"the memory of process {process} belongs to another user")
                 memory = self._opened[process, location.file] = _map_file(file, os.fstat(file).st_size)
             finally:
                 os.close(file)
