@@ -72,7 +72,7 @@ class Budget:
 def prepare(task: str, largest: int, folder: Path) -> Dataset:
     """Synthetic events: at least two batches of the largest size."""
     recipe = find(task)()
-    events = max(int(1.15 * PER_RANK * largest), 64) * (4 if task == "tracking" else 1)
+    events = max(int(1.25 * PER_RANK * largest), 64) * (4 if task == "tracking" else 1)
     generate(recipe, events, 1, folder / "raw")
     inputs = [str(path) for path in sorted((folder / "raw").iterdir())]
     split = {"train": 0.94, "val": 0.06}
