@@ -53,8 +53,9 @@ class Scenario:
         """What must be the same after every storm."""
         raise NotImplementedError
 
-    def after_damage(self, output: str) -> None:
-        """React to a damaged file as the command's message says."""
+    def is_complete(self) -> bool:
+        """Whether the work is done, although the command was killed before it could say so."""
+        return False
 
 
 class Prepare(Scenario):
@@ -73,43 +74,53 @@ class Prepare(Scenario):
         return {path.name: _digest(path) for path in sorted((self.folder / "data").glob("*.h5"))}
 
 
-class Train(Scenario):
+class Training(Scenario):
+    """A training of three epochs, which is resumed from its checkpoints."""
+
+    words: tuple[str, ...] = ()
+    """The options of `clew train`."""
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.folder / "run"
+
+    def command(self) -> list[str]:
+        if (self.run / "config.yaml").exists() and list(self.run.glob("checkpoints/*")):
+            return [*CLEW, "train", "--resume", str(self.run)]
+        shutil.rmtree(self.run, ignore_errors=True)
+        words = ["train", str(RECIPE), "--dataset", str(self.inputs / "data"), "--output", str(self.run)]
+        return [*CLEW, *words, "--epochs", "3", *ONE_THREAD, *self.words]
+
+    def is_complete(self) -> bool:
+        return (self.run / "config.yaml").exists() and Run.open(self.run).state == "finished"
+
+
+class Train(Training):
     """A deterministic training. The weights must be the same."""
 
     name = "train"
-
-    def command(self) -> list[str]:
-        run = self.folder / "run"
-        if (run / "config.yaml").exists() and list(run.glob("checkpoints/*")):
-            return [*CLEW, "train", "--resume", str(run)]
-        shutil.rmtree(run, ignore_errors=True)
-        words = ["train", str(RECIPE), "--dataset", str(self.inputs / "data"), "--output", str(run), "--epochs", "3"]
-        return [*CLEW, *words, *ONE_THREAD, "--set", "train.checkpoint_minutes=0.005"]
+    words = ("--set", "train.checkpoint_minutes=0.005")
 
     def faults(self) -> list[faults.Fault]:
         return [*super().faults(), faults.FlippedByte("run/checkpoints/**/*")]
 
     def result(self) -> Any:
-        run = Run.open(self.folder / "run")
+        run = Run.open(self.run)
         return run.state, _digest(run.path / "checkpoints" / "last.safetensors")
 
 
-class Asynchronous(Scenario):
+class Asynchronous(Training):
     """Downpour with two workers. Every batch must be done once, and every epoch be validated."""
 
     name = "downpour"
-
-    def command(self) -> list[str]:
-        run = self.folder / "run"
-        if (run / "config.yaml").exists() and list(run.glob("checkpoints/*")):
-            return [*CLEW, "train", "--resume", str(run)]
-        shutil.rmtree(run, ignore_errors=True)
-        words = ["train", str(RECIPE), "--dataset", str(self.inputs / "data"), "--output", str(run), "--epochs", "3"]
-        words += ["--strategy", "downpour", "--workers", "2", "--set", "train.checkpoint_minutes=0.01"]
-        return [*CLEW, *words, *ONE_THREAD, "--set", "train.asynchronous.lease_seconds=10"]
+    words = (
+        *("--strategy", "downpour", "--workers", "2", "--set", "train.checkpoint_minutes=0.01"),
+        *("--set", "train.asynchronous.lease_seconds=10"),
+    )
 
     def result(self) -> Any:
-        run = Run.open(self.folder / "run")
+        run = Run.open(self.run)
         last = run.last("step") or {}
         epochs = sorted({record["epoch"] for record in run.records(kind="validation")})
         return run.state, last.get("samples"), epochs
@@ -146,6 +157,8 @@ class Service(Scenario):
     name = "service"
 
     def command(self) -> list[str]:
+        if not (self.inputs / "trained").exists():
+            make_run(self.inputs)
         if not (self.folder / "run").exists():
             shutil.copytree(self.inputs / "trained", self.folder / "copied")
             (self.folder / "copied").rename(self.folder / "run")
@@ -159,13 +172,21 @@ class Service(Scenario):
 
 
 def make_inputs(folder: Path) -> None:
-    """Generate events, a dataset of them, and a trained run."""
+    """Generate events, and a dataset of them."""
     events = ["data", "generate", str(RECIPE), "--events", "8000", "--output", str(folder / "events")]
     prepare = ["prepare", str(RECIPE), "--input", str(folder / "events"), "--output", str(folder / "data")]
-    train = ["train", str(RECIPE), "--dataset", str(folder / "data"), "--output", str(folder / "trained")]
-    train += ["--epochs", "1", "--set", "slow_step=0", *ONE_THREAD]
-    for words in (events, [*prepare, "--workers", "1", "--set", f"prepare.cache={folder / 'cache'}"], train):
-        subprocess.run([*CLEW, *words], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    _clew(*events)
+    _clew(*prepare, "--workers", "1", "--set", f"prepare.cache={folder / 'cache'}")
+
+
+def make_run(folder: Path) -> None:
+    """Train a run on the dataset."""
+    words = ["train", str(RECIPE), "--dataset", str(folder / "data"), "--output", str(folder / "trained")]
+    _clew(*words, "--epochs", "1", "--set", "slow_step=0", *ONE_THREAD)
+
+
+def _clew(*words: str) -> None:
+    subprocess.run([*CLEW, *words], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def _digest(path: Path) -> str:

@@ -69,11 +69,8 @@ def run_storm(scenario: Scenario, fault: Fault, seed: int, *, seconds: float, ex
         struck = fault if attempt < 2 else None
         code, output = _attempt(scenario, struck, chance, mark, seconds, outcome)
         _check_output(code, output, outcome)
-        if code == 0 and attempt >= 1:
+        if code == 0 or scenario.is_complete():
             break
-        if code == 0 and struck is not None:
-            break
-        scenario.after_damage(output)
     else:
         outcome.wrong.append(f"no success in {_ATTEMPTS} attempts: {output[-300:]}")
         return outcome
@@ -133,7 +130,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 def _end_all(mark: str, outcome: Outcome) -> None:
     """Every process of a command ends by itself, soon after the command."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (left := _marked(mark)) and time.monotonic() < end:
         time.sleep(0.1)
     for process in left:

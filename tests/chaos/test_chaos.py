@@ -14,11 +14,10 @@ from tests.chaos.scenarios import Prepare, Scenario, Train, make_inputs
 from tests.chaos.storm import run_storm, small_disk
 
 pytestmark = [
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own is mounted, which only root can do"),
-    pytest.mark.skipif("CLEW_TEST_CHAOS" not in os.environ, reason="storms take two minutes: set CLEW_TEST_CHAOS=1"),
 ]
-FAULTS = {Prepare: ("full disk", "flipped byte"), Train: ("full disk", "flipped byte")}
+FAULTS = {Prepare: ("full disk",), Train: ("flipped byte",)}
 
 
 @pytest.fixture(scope="module")
