@@ -229,25 +229,29 @@ class FilePieces(Sequence[Table]):
     def _load(self, piece: FilePiece) -> Table:
         table = self.reader.load(self.location, piece)
         declared = self.reader.declared_items(table)
-        return share_items(table, (*declared, *(self._file_groups(table) if self.items is None else self.items)))
+        return share_items(table, (*declared, *(self._file_groups(table, piece) if self.items is None else self.items)))
 
-    def _file_groups(self, table: Table) -> ItemGroups:
-        """Return the columns of the same items that are not declared. The file is only read if this piece has some."""
+    def _file_groups(self, table: Table, piece: FilePiece) -> ItemGroups:
+        """Return the columns of the same items that are not declared.
+
+        The other pieces of the file are only read if this one has such columns.
+        """
         if not self.reader.compares_lengths:
             return ()
         declared = {name for group in self.reader.declared_items(table) for name in group}
-        if not ItemCounts.of_table(table).without(declared).groups:
+        counts = ItemCounts.of_table(table).without(declared)
+        if not counts.groups:
             return ()
         status = stat(self.location)
         if status not in self._groups:
             self._groups.clear()
-            self._groups[status] = self._compare_all()
+            self._groups[status] = self._compare_all(counts, piece)
         return self._groups[status]
 
-    def _compare_all(self) -> ItemGroups:
-        counts = self.item_counts(0)
-        for index in range(1, len(self)):
-            counts = ItemCounts.combine([counts, self.item_counts(index)])
+    def _compare_all(self, counts: ItemCounts, loaded: FilePiece) -> ItemGroups:
+        for index, piece in enumerate(self.plan):
+            if piece != loaded:
+                counts = ItemCounts.combine([counts, self.item_counts(index)])
             if not counts.groups:
                 return ()
         return counts.groups

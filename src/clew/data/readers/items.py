@@ -163,7 +163,12 @@ def match_groups(patterns: Sequence[Sequence[str]], names: Iterable[str]) -> Ite
 
 
 def _histogram(lengths: NDArray[np.int64]) -> dict[str, int]:
-    values, counts = np.unique(lengths, return_counts=True)
+    if lengths.size and lengths.max() <= lengths.size:  # much faster than to sort them
+        counts = np.bincount(lengths)
+        values = np.flatnonzero(counts)
+        counts = counts[values]
+    else:
+        values, counts = np.unique(lengths, return_counts=True)
     return {str(value): int(count) for value, count in zip(values, counts, strict=True)}
 
 
