@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test fuzz chaos test-sites check format bench lock clean
+.PHONY: demo test mutate fuzz chaos test-sites check format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST)
+
+mutate: $(READY)  ## plant known bugs in a copy of the source: do the tests notice? make mutate MUTATE='rules sampler'
+	$(BIN)/python -m tests.mutation $(MUTATE)
 
 fuzz: $(READY)  ## damaged and hostile inputs for every reader, by hand: make fuzz FUZZ='--inputs 100000 --workers 16'
 	$(BIN)/python -m tests.fuzz $(FUZZ)

@@ -161,6 +161,20 @@ def test_binned_leaves_out_values_outside_its_edges() -> None:
     assert binned.value == pytest.approx(2 / 3)
 
 
+def test_errors_of_weighted_bins_count_squared_weights() -> None:
+    x, passed, weight = np.array([0.1, 0.2, 0.1, 0.9]), np.array([1, 0, 1, 1], bool), np.array([2.0, 3.0, 0.5, 4.0])
+    binned = Binned.of(x, passed, [0.0, 0.5, 1.0], axis="x", label="efficiency", weights=weight)
+    assert binned.passed.tolist() == [2.5, 4.0]
+    assert binned.total.tolist() == [5.5, 4.0]
+    assert binned.squares.tolist() == [2.0**2 + 3.0**2 + 0.5**2, 16.0]
+    in_bin = x < 0.5
+    alone = Ratio.of(passed[in_bin], weight[in_bin])
+    bars = binned.figure("efficiency")["data"][1]["error_y"]["array"]
+    assert bars[0] == pytest.approx(alone.error)
+    effective = 5.5**2 / 13.25  # events of weight 1 with the same error
+    assert alone.error == pytest.approx(float(wilson(effective * 2.5 / 5.5, effective, effective)))
+
+
 def numbers_in(data: Any) -> list[Any]:
     text = json.dumps(data, allow_nan=False)
     return [item for trace in json.loads(text)["data"] for axis in "xy" for item in trace[axis]]

@@ -45,11 +45,16 @@ def test_the_shipped_schema_is_that_of_the_models_and_takes_what_we_write() -> N
 
 
 def test_a_score_is_the_median_of_three_over_the_reference(tmp_path: Path) -> None:
-    for name, value in (("one", 6.0), ("two", 9.0), ("three", 3.0)):
+    for name, value in (("one", 6.0), ("two", 90.0), ("three", 3.0)):
         save(tmp_path, name, score=value)
     score = hepscore.node_score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
     assert score.value == pytest.approx(2.0) and not score.notes
-    assert score.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 3.0])
+    assert score.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 30.0])
+
+
+def test_statistics_of_copies_have_mean_and_median() -> None:
+    assert hepscore.score_stats([1.0, 2.0, 9.0]) == {"count": 3, "min": 1.0, "max": 9.0, "avg": 4.0, "median": 2.0}
+    assert hepscore.score_stats([1.0, 2.0, 4.0, 9.0])["median"] == 3.0
 
 
 def test_scores_of_a_run_and_workloads_are_averaged_geometrically(tmp_path: Path) -> None:

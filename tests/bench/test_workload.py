@@ -23,7 +23,7 @@ from clew.bench.workload.fixed_events import CHECKSUMS, events_checksum, write_f
 from clew.bench.workload.node import NodeScan, SettingRun
 from clew.bench.workload.results import WorkloadResult, fit_message, key_figures, summary
 from clew.bench.workload.runner import run_workload
-from clew.bench.workload.training_run import EpochMeasurement, WorkloadRun
+from clew.bench.workload.training_run import EpochMeasurement, WorkloadRun, read_run
 from clew.errors import RunError, WorkerError
 from clew.runs import Run
 from clew.settings import load_settings
@@ -299,3 +299,20 @@ def test_a_node_is_scanned(tmp_path: Path) -> None:
         "bf16" in precision for precision in [*result["untried"], *(trial["precision"] for trial in result["trials"])]
     )
     assert "run it: clew bench particleflow" in outcome.out and "a million events cost" in outcome.out
+
+
+def test_the_events_of_an_epoch_are_its_own(tmp_path: Path) -> None:
+    """Records count the samples since the start of the training."""
+    run = Run.create(tmp_path / "run", config={}, environment={})
+    with run.writer("rank-0") as writer:
+        writer.write("start", schema=1, host="h", pid=1, rank=0, ranks=1)
+        writer.write("plan", device="cpu", parameters=3, samples=50, steps=5, epochs=3)
+        for step, (epoch, samples) in enumerate([(0, 32), (0, 50), (1, 82), (1, 100), (2, 150)], start=1):
+            facts = {"epoch": epoch, "step": step, "samples": samples, "loss": {"loss": 1.0}, "lr": 0.1}
+            writer.write("step", **facts, seconds=0.5, wait=0.1, communicate=0.0)
+        for epoch, step in ((0, 2), (1, 4), (2, 5)):
+            writer.write("validation", epoch=epoch, step=step, seconds=0.1, metrics={"loss": 1.0})
+    measured = WorkloadRun(seed=0, copy=0, run=str(run.path))
+    read_run(measured, run)
+    assert [(epoch.events, epoch.seconds) for epoch in measured.epochs] == [(50, 1.0), (50, 1.0), (50, 0.5)]
+    assert measured.events_per_second == pytest.approx(100 / 1.5)

@@ -348,3 +348,18 @@ def test_settings_that_would_end_the_process_are_refused(text: str, message: str
     (tmp_path / "settings.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_document(tmp_path / "settings.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "3: 'a' is set twice, first in line 1"),
+        ("train:\n  epochs: 1\n  epochs: 2\n", "3: 'epochs' is set twice, first in line 2"),
+        ("transforms:\n- kind: select\n  where: x\n  where: y\n", "4: 'where' is set twice, first in line 3"),
+        ("grid: [[{x: 1}, {x: 2, x: 3}]]\n", "1: 'x' is set twice, first in line 1"),
+    ],
+)
+def test_a_key_that_is_set_twice_is_reported_at_any_depth(tmp_path: Path, text: str, place: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"a\.yaml:{place}"):
+        read_document(tmp_path / "a.yaml")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.core.file_lock import hold_lock
+from clew.core.file_lock import FileLock, hold_lock
 
 _HOLDER = """
 import pathlib, sys
@@ -66,3 +66,19 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
         process.kill()
         with hold_lock(path, timeout=10):
             pass
+
+
+def test_a_lock_that_another_process_took_over_is_not_released(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock")
+    lock.acquire()
+    (tmp_path / "lock").write_text("another process")
+    lock.release()
+    assert (tmp_path / "lock").read_text() == "another process"
+
+
+def test_a_released_lock_is_free_and_leaves_no_file(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock")
+    with lock.held():
+        assert (tmp_path / "lock").exists()
+    assert list(tmp_path.iterdir()) == []
+    lock.release()

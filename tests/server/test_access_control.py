@@ -38,6 +38,13 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         client.put("/api/v1/runs/1/artefacts/1", content=b"secret content")
         client.post("/api/v1/datasets", json={"key": "k", "name": "n", "location": "/there"})
         client.post("/api/v1/benchmarks", json={"name": "n", "document": {}})
+        space = {"x": {"uniform": [0, 1]}}
+        client.post("/api/v1/studies", json={"name": "n", "tune": {"space": space}, "external": True})
+        script = {"kind": "script", "name": "n", "files": {"a.py": "1"}, "arguments": ["a.py"]}
+        client.post("/api/v1/jobs", json=script)
+        client.post("/api/v1/agents", json={"name": "n", "uid": "0123456789abcdef", "slots": {"cpus": 1}})
+        for kind in ("runs", "studies", "jobs", "agents", "datasets", "benchmarks"):
+            assert client.get(f"/api/v1/{kind}").json()["items"][0]["id"] == 1, kind
     yield live
     live.stop()
 
@@ -50,24 +57,72 @@ def test_every_route_wants_a_token(closed: Live) -> None:
             assert nobody.request(method, path).status_code in TURNED_AWAY, (method, path)
 
 
-def test_another_user_finds_nothing_and_a_reader_changes_nothing(closed: Live) -> None:
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "runs/1/records"): {"streams": {}},
+    ("PATCH", "runs/1"): {"name": "taken over"},
+    ("PUT", "runs/1/tags"): {"tags": ["taken-over"]},
+    ("PUT", "studies/1/trials"): {"trials": []},
+    ("POST", "studies/1/ask"): {},
+    ("POST", "studies/1/report"): {"trial": 0, "step": 1, "value": 1.0},
+    ("POST", "studies/1/tell"): {"trial": 0, "values": [1.0]},
+}
+"""Valid bodies: with a wrong one the answer would be 422, and would say nothing about access."""
+
+
+def _as_eve(closed: Live, scope: str) -> httpx.Client:
     with closed.client() as admin:
         admin.post("/api/v1/users", json={"name": "eve"})
-        text = {
-            scope: admin.post("/api/v1/tokens", json={"name": "x", "scopes": [scope], "user": "eve"}).json()["token"]
-            for scope in ("read", "submit")
-        }
-    for scope, token in text.items():
-        with closed.client(token) as eve:
-            for method, path in _routes(closed):
-                if "/events" in path or path.endswith("/session"):
-                    continue
-                response = eve.request(method, path)
-                if method != "GET" and scope == "read" and not path.startswith("/api/v1/tokens"):
-                    assert response.status_code in (403, 404, 405, 422), (method, path, response.text)
-                if re.match(r"/api/v1/(runs|datasets|benchmarks|agents|jobs|studies)/1", path):
-                    assert response.status_code in (403, 404, 405, 422), (method, path, response.text)
-                assert b"secret content" not in response.content
+        body = {"name": "x", "scopes": [scope], "user": "eve"}
+        return closed.client(admin.post("/api/v1/tokens", json=body).json()["token"])
+
+
+def test_a_token_to_read_changes_nothing(closed: Live) -> None:
+    with _as_eve(closed, "read") as eve:
+        for method, path in _routes(closed):
+            if method != "GET" and not path.endswith("/session"):
+                assert eve.request(method, path).status_code == 403, (method, path)
+
+
+def test_another_user_finds_nothing(closed: Live) -> None:
+    with _as_eve(closed, "submit") as eve:
+        for method, path in _routes(closed):
+            if "/events" in path or path.endswith("/session"):
+                continue
+            response = eve.request(method, path, json=BODIES.get((method, path.removeprefix("/api/v1/"))))
+            if re.match(r"/api/v1/(runs|datasets|benchmarks|agents|jobs|studies)/1", path):
+                allowed = (403,) if path.startswith("/api/v1/agents/1/") else (404,)
+                assert response.status_code in allowed, (method, path, response.text)
+            assert b"secret content" not in response.content
+
+
+def test_a_token_to_read_changes_nothing_of_its_own_user(person: Any) -> None:
+    ada, reader = person("ada"), person("ada", scopes=("read",))
+    run = ada.post("/api/v1/runs", json={"uid": "own", "name": "own", "tags": ["mine"]}).json()["id"]
+    assert ada.put(f"/api/v1/runs/{run}/artefacts/a", content=b"content").status_code == 201
+    _cannot_change(reader, run)
+    assert reader.get(f"/api/v1/runs/{run}").json()["tags"] == ["mine"]
+    assert reader.get(f"/api/v1/runs/{run}/artefacts/a").content == b"content"
+
+
+def test_the_token_of_a_job_adds_to_its_run_and_changes_nothing_else(shared_server: Live, person: Any) -> None:
+    ada = person("ada", scopes=("read", "write", "submit", "agent"))
+    script = {"kind": "script", "name": "job", "files": {"a.py": "1"}, "arguments": ["a.py"]}
+    job = ada.post("/api/v1/jobs", json=script).json()["id"]
+    agent = {"name": "own", "uid": "0123456789abcdef", "slots": {"cpus": 8, "memory": 1 << 33}}
+    number = ada.post("/api/v1/agents", json=agent).json()["id"]
+    orders = ada.post(f"/api/v1/agents/{number}/poll", json={"wait": 0}).json()["orders"]
+    with shared_server.client(next(order["token"] for order in orders if order["job"] == job)) as of_job:
+        run = of_job.post("/api/v1/runs", json={"uid": "of-job", "name": "of-job"}).json()["id"]
+        assert of_job.put(f"/api/v1/runs/{run}/artefacts/a", content=b"content").status_code == 201
+        _cannot_change(of_job, run)
+        assert of_job.get(f"/api/v1/runs/{run}/artefacts/a").content == b"content"
+    assert ada.get(f"/api/v1/runs/{run}").json()["tags"] == []
+
+
+def _cannot_change(user: httpx.Client, run: int) -> None:
+    assert user.put(f"/api/v1/runs/{run}/tags", json={"tags": ["other"]}).status_code == 403
+    assert user.delete(f"/api/v1/runs/{run}/artefacts/a").status_code == 403
+    assert user.delete(f"/api/v1/runs/{run}").status_code == 403
 
 
 def _mutated(token: str) -> list[str]:

@@ -79,33 +79,59 @@ def test_a_quota_is_a_limit(client: httpx.Client, person: Any) -> None:
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
     assert _put(ada, run, "small", b"a" * 600).status_code == 201
     assert _put(ada, run, "more", b"b" * 600).status_code == 413
-    assert _put(ada, run, "small", b"c" * 900).status_code in (200, 413)
+    assert _put(ada, run, "small", b"c" * 900).status_code == 413, "while it arrives, there are two of it"
+    assert _put(ada, run, "small", b"c" * 300).status_code == 200
+    assert _put(ada, run, "small", b"d" * 600).status_code == 200
+    assert ada.get(f"/api/v1/runs/{run}/artefacts/small").content == b"d" * 600
     assert ada.get("/api/v1/overview").json()["quota"] == 1000
     assert ada.delete(f"/api/v1/runs/{run}/artefacts/small").status_code == 204
     assert _put(ada, run, "more", b"b" * 600).status_code == 201
 
 
-def test_uploads_at_the_same_time_share_the_quota(client: httpx.Client, person: Any) -> None:
-    ada, other = person("ada"), person("ada")
+def _wait_for_upload(server: Live, size: int) -> None:
+    """Wait until the server has written so many bytes of an unfinished upload: then it has checked the quota."""
+    incoming = server.folder / "artefacts" / "incoming"
+    for _ in range(600):
+        if any(path.stat().st_size >= size for path in incoming.glob("*")):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the upload did not arrive")
+
+
+def _user_with_quota(client: httpx.Client, person: Any, quota: int) -> tuple[httpx.Client, int]:
+    ada: httpx.Client = person("ada")
     name, run = ada.get("/api/v1/me").json()["name"], make(ada, "shared")
-    assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
-    response: list[int] = []
+    assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": quota}).status_code == 200
+    return ada, run
+
+
+def test_uploads_at_the_same_time_share_the_quota(shared_server: Live, client: httpx.Client, person: Any) -> None:
+    (ada, run), other, second = _user_with_quota(client, person, 100_000), person("ada"), []
 
     def slowly() -> Iterator[bytes]:
-        yield b"a" * 600
-        for _ in range(100):  # until the server has read that
-            response.append(_put(other, run, "second", b"b" * 600).status_code)
-            if response[-1] == 413:
-                break
-            assert other.delete(f"/api/v1/runs/{run}/artefacts/second").status_code == 204
-        yield b"a" * 300
+        yield b"a" * 60_000
+        _wait_for_upload(shared_server, 50_000)
+        second.append(_put(other, run, "second", b"b" * 60_000).status_code)
+        yield b"a" * 30_000
 
-    first = ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code
-    assert (first, response[-1]) == (201, 413) or (
-        first == 413 and 201 in response
-    )  # the upload whose first bytes came first
-    if first == 201:
-        assert _put(ada, run, "third", b"c" * 100).status_code == 201
+    assert ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code == 201
+    assert second == [413]
+    assert _put(ada, run, "third", b"c" * 10_000).status_code == 201
+    assert _put(ada, run, "fourth", b"d").status_code == 413
+
+
+def test_an_upload_that_ended_meanwhile_counts(shared_server: Live, client: httpx.Client, person: Any) -> None:
+    """Its bytes were free when the slow upload started, and are not any more when it ends."""
+    (ada, run), other = _user_with_quota(client, person, 100_000), person("ada")
+
+    def slowly() -> Iterator[bytes]:
+        yield b"a" * 20_000
+        _wait_for_upload(shared_server, 10_000)
+        assert _put(other, run, "quick", b"b" * 60_000).status_code == 201
+        yield b"a" * 40_000
+
+    assert ada.put(f"/api/v1/runs/{run}/artefacts/slow", content=slowly()).status_code == 413
+    assert [each["name"] for each in ada.get(f"/api/v1/runs/{run}/artefacts").json()["items"]] == ["quick"]
 
 
 @pytest.fixture

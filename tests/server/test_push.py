@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,14 @@ def _count(client: httpx.Client, number: int, run: Run) -> None:
         assert stored == list(run.records(name))
 
 
+def _started_run(path: Path) -> Run:
+    """A run with one record."""
+    run = Run.create(path, config={"recipe": "r"}, environment={"host": "h"})
+    with run.writer("rank-0") as writer:
+        writer.write("start", schema=1, host="h", pid=1, rank=0, ranks=1)
+    return run
+
+
 def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client, link: Connection, run: Run) -> None:
     pusher = Pusher(run, link)
     assert pusher.push() == sum(len(list(run.records(path.stem))) for path in run.records_folder.glob("*.jsonl"))
@@ -69,10 +79,7 @@ def test_runs_started_in_the_same_microsecond_are_two(
     monkeypatch.setattr("clew.runs.records.time.time", lambda: 1e9)
     numbers = set()
     for name in ("one", "other"):
-        run = Run.create(tmp_path / name, config={"recipe": "r"}, environment={"host": "h"})
-        with run.writer("rank-0") as writer:
-            writer.write("start", schema=1, host="h", pid=1, rank=0, ranks=1)
-        pusher = Pusher(run, link)
+        pusher = Pusher(_started_run(tmp_path / name), link)
         assert pusher.push() == 1
         numbers.add(pusher.number)
     assert len(numbers) == 2
@@ -172,6 +179,77 @@ def _until(result: Any) -> Any:
             return value
         time.sleep(0.1)
     raise AssertionError("it did not happen")
+
+
+class BusyProxy:
+    """In front of the real server: answers 429 to the first requests, and passes on the others."""
+
+    def __init__(self, server: Live, refusals: int) -> None:
+        proxy, self.refusals = self, refusals
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if proxy.refusals > 0:
+                    proxy.refusals -= 1
+                    status, content = 429, b'{"error": "too busy"}'
+                else:
+                    headers = {
+                        name: self.headers[name] for name in ("Authorization", "Content-Type") if self.headers[name]
+                    }
+                    passed = httpx.request(self.command, server.url + self.path, content=body, headers=headers)
+                    status, content = passed.status_code, passed.content
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = do_PATCH = answer  # noqa: N815 - names of the library
+
+            def log_message(self, *_: object) -> None:
+                """Print nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def busy(shared_server: Live) -> Iterator[BusyProxy]:
+    proxy = BusyProxy(shared_server, 2)
+    yield proxy
+    proxy.close()
+
+
+def test_a_busy_server_is_asked_again(busy: BusyProxy, shared_server: Live) -> None:
+    with Connection(busy.url, shared_server.token, retry_seconds=30.0) as link:
+        assert link.call("GET", "/me")["admin"]
+    assert busy.refusals == 0
+
+
+def test_a_busy_server_does_not_end_the_push_in_the_background(
+    busy: BusyProxy, shared_server: Live, client: httpx.Client, tmp_path: Path
+) -> None:
+    run = _started_run(tmp_path / "pushed")
+    server = {"CLEW_SERVER": busy.url, "CLEW_TOKEN": shared_server.token}
+    command = [sys.executable, "-m", "clew.runs.push_process", str(run.path)]
+    subprocess.run(command, env={**os.environ, **server}, input=b"", check=True, timeout=100)
+    facts = json.loads(run.push_file.read_text())
+    assert (facts["error"], facts["next"]) == ("", {"rank-0": 1})
+    _count(client, facts["run"], run)
+
+
+def test_the_note_of_a_push_holds_no_secret(tmp_path: Path) -> None:
+    run = _started_run(tmp_path / "noted")
+    with Connection("http://ada:hidden@127.0.0.1:9", "clew_x", retry_seconds=0.0) as link:
+        Pusher(run, link).note(error="no answer from http://ada:hidden@127.0.0.1:9/?token=hidden")
+    text = run.push_file.read_text()
+    assert "127.0.0.1:9" in text and "hidden" not in text
 
 
 def test_a_server_that_says_no_says_why(shared_server: Live, run_copy: Run) -> None:

@@ -269,6 +269,16 @@ def test_a_repeated_result_of_a_job_changes_nothing(service: Service, ada: Calle
     assert not answer.drop and [each.attempt for each in answer.orders] == [2]
 
 
+def test_a_late_report_of_an_old_attempt_does_not_end_the_new_one(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    poll(service, ada, number)
+    report(service, number, job, "ended", code=75)
+    poll(service, ada, number)
+    assert report(service, number, job, "running", attempt=2)
+    assert not report(service, number, job, "ended", attempt=1, code=0)
+    assert (job_state(service, ada, job).state, job_state(service, ada, job).attempt) == ("running", 2)
+
+
 def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
     submit(service, ada)
     number = agent(service, ada)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
-from clew.server.database.tables import groups
+from clew.server.database.tables import groups, records, runs
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
+from clew.server.runs.ingestion import RecordBatch
 from clew.server.service import Service
 
 
@@ -71,6 +74,36 @@ def test_a_refusal_undoes_only_its_own_work(service: Service) -> None:
     with pytest.raises(sa.exc.IntegrityError):
         twice.result(30)
     assert _names(service) == {"a", "b"}
+
+
+def test_records_that_share_a_commit_with_a_refusal_are_all_stored(service: Service) -> None:
+    """Positions of streams are remembered in memory. After a rollback they must be read again."""
+
+    def make_run(transaction: Transaction) -> int:
+        facts: dict[str, Any] = {"recipe": "", "state": "created", "message": "", "host": "", "config": {}}
+        facts |= {
+            "environment": {},
+            "metrics": {},
+            "created": 0.0,
+            "updated": 0.0,
+            "owner": add_user(transaction, "ada"),
+        }
+        return transaction.add(runs, uid="one", name="one", **facts)
+
+    def refused(_: Transaction) -> None:
+        raise RequestError(409, "no")
+
+    run = service.write(make_run)
+    go = _held(service)
+    batch = RecordBatch(run, {"rank-0": [{"seq": n, "time": 1.0, "kind": "note", "message": ""} for n in range(3)]})
+    stored = service.writer.submit_grouped(service.ingestion.ingest, batch)
+    bad = service.writer.submit(refused)
+    go.set()
+    assert stored.result(30) == {"rank-0": 3}
+    with pytest.raises(RequestError):
+        bad.result(30)
+    with service.database.read() as connection:
+        assert connection.scalars(sa.select(records.c.seq).order_by(records.c.seq)).all() == [0, 1, 2]
 
 
 def test_it_outlives_what_goes_wrong_after_a_commit(service: Service) -> None:

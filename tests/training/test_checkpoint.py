@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import nn
 
+from clew import Run
 from clew.errors import RunError
 from clew.training import checkpoint
 
@@ -72,3 +76,36 @@ def test_weights_of_another_model_are_refused_and_change_nothing(
     with pytest.raises(RunError, match=message):
         checkpoint.load(other, tmp_path / "w.safetensors")
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.state_dict().items())
+
+
+def state(value: float) -> dict[str, Any]:
+    return {"place": [0, 1], "weights": {"w": torch.full((3,), value)}}
+
+
+def test_a_state_of_an_older_format_is_not_read(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", config={}, environment={})
+    first, second = (checkpoint.save_state(run, step, state(1.0), keep=9) for step in (5, 7))
+    torch.save({**torch.load(second, weights_only=True), "format": checkpoint.FORMAT - 1}, second)
+    assert checkpoint.load_state(run)[1] == first
+    torch.save({**torch.load(first, weights_only=True), "format": checkpoint.FORMAT - 1}, first)
+    with pytest.raises(RunError, match="no checkpoint to resume from"):
+        checkpoint.load_state(run)
+
+
+def test_a_checkpoint_holds_the_weights_of_its_step_however_late_it_is_written(tmp_path: Path) -> None:
+    """Training changes the weights in place while a thread writes them."""
+    run = Run.create(tmp_path / "run", config={}, environment={})
+    saver, written, saved = checkpoint.CheckpointSaver(run, keep=2), threading.Event(), state(1.0)
+
+    def wait(path: Path, facts: dict[str, int]) -> None:
+        written.wait(60)
+
+    saver.save_and_notify({}, run.path / "first.safetensors", {}, wait)
+    saver.save(3, saved)
+    saver.save_weights(saved["weights"], ["last"], {"epoch": 0, "step": 3})
+    saved["weights"]["w"].fill_(2.0)
+    written.set()
+    assert len(list(saver.finished(wait=True))) == 3
+    saver.close()
+    assert checkpoint.load_state(run)[0]["weights"]["w"].tolist() == [1.0] * 3
+    assert load_file(run.checkpoint("last"))["w"].tolist() == [1.0] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 import clew
 from clew import Dataset, Run, Table
 from clew.errors import ConfigError, DataError, StoppedError
+from clew.training import checkpoint
 from clew.training.api import resume
 from clew.training.config import TrainConfig
 from clew.training.early_stopping import ValidationTracker
@@ -24,8 +26,13 @@ STILL = {"lr": 1e-12}
 """A rate at which nothing is learned."""
 
 
-def train(data: Dataset, output: Path, name: str = "line", **settings: Any) -> Run:
-    return clew.train(recipe(name), data, output=output, **{"threads": 1, "log_every": 1, "batch_size": 32, **settings})
+def train(data: Dataset, output: Path, stop_after: int = 0, **settings: Any) -> Run:
+    line = recipe("line", stop_after=stop_after)
+    return clew.train(line, data, output=output, **{"threads": 1, "log_every": 1, "batch_size": 32, **settings})
+
+
+def steps_per_epoch(data: Dataset) -> int:
+    return -(-data.splits["train"] // 32)
 
 
 def ending(run: Run) -> str:
@@ -39,7 +46,7 @@ def test_a_number_of_steps_ends_a_training(flat: Dataset, tmp_path: Path, steps:
     run = train(flat, tmp_path / "run", epochs=50, steps=steps)
     assert len(losses(run)) == steps
     assert ending(run) == f"{steps} steps are done"
-    assert len(validations(run)) == -(-steps // -(-flat.splits["train"] // 32))
+    assert len(validations(run)) == -(-steps // steps_per_epoch(flat))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -87,18 +94,24 @@ def test_a_metric_that_is_not_there_is_reported_before_the_first_step(
 
 
 def test_early_stopping_counts_on_through_a_resume(flat: Dataset, tmp_path: Path) -> None:
+    settings = {"epochs": 50, "optimizer": STILL, "early_stopping": {"patience": 6, "min_delta": 1e-6}}
     with pytest.raises(StoppedError):
-        train(
-            flat,
-            tmp_path / "run",
-            epochs=50,
-            optimizer=STILL,
-            early_stopping={"patience": 6, "min_delta": 1e-6},
-            time_limit_minutes=0.0005,
-        )
-    before = len(validations(Run.open(tmp_path / "run")))
-    run = resume(tmp_path / "run", time_limit_minutes=10)
-    assert len(validations(run)) == 7 > before
+        train(flat, tmp_path / "run", stop_after=4 * steps_per_epoch(flat) + 2, **settings)
+    assert len(validations(Run.open(tmp_path / "run"))) == 4
+    assert len(validations(resume(tmp_path / "run"))) == 7
+
+
+@pytest.mark.parametrize("settings", [{}, {"strategy": "downpour", "asynchronous": {"masters": 0}}])
+def test_minutes_count_on_through_a_resume(settings: dict[str, Any], flat: Dataset, tmp_path: Path) -> None:
+    """As if the run had trained for half an hour before it was stopped."""
+    with pytest.raises(StoppedError):
+        train(flat, tmp_path / "run", stop_after=12, epochs=3, minutes=30.0, **settings)
+    run = Run.open(tmp_path / "run")
+    state, path, _ = checkpoint.load_state(run)
+    assert 0 < state["spent"] < 1800
+    checkpoint.save_state(run, int(path.stem.rpartition("-")[2]), {**state, "spent": 1801.0}, keep=9)
+    assert ending(resume(run)) == "30 minutes are over"
+    assert checkpoint.load_state(run)[0]["spent"] > 1801
 
 
 def test_a_plateau_cuts_the_rate() -> None:
@@ -130,9 +143,18 @@ def test_a_batch_that_is_not_finite_is_saved_and_its_column_named(tmp_path: Path
 
 def test_the_average_of_weights_is_validated_and_saved(flat: Dataset, tmp_path: Path) -> None:
     plain = train(flat, tmp_path / "plain", epochs=2, optimizer={"lr": 0.05})
-    run = train(flat, tmp_path / "run", epochs=2, optimizer={"lr": 0.05}, ema=0.95)
+    every_step: dict[str, Any] = {"checkpoint_minutes": 1e-9, "keep_checkpoints": 100}
+    run = train(flat, tmp_path / "run", epochs=2, optimizer={"lr": 0.05}, ema=0.95, **every_step)
     assert losses(run) == losses(plain)
-    assert weights(run)["0.weight"].sub(weights(plain)["0.weight"]).abs().max() > 1e-3
+    states = [torch.load(path, weights_only=True) for path in run.states()]
+    assert len(states) == 2 * steps_per_epoch(flat)
+    for before, after in itertools.pairwise(states):
+        for name, average in after["average"].items():
+            expected = 0.95 * before["average"][name] + 0.05 * after["model"][name]
+            torch.testing.assert_close(average, expected)
+    for name, tensor in weights(run).items():
+        torch.testing.assert_close(tensor, states[-1]["average"][name])
+        assert not torch.equal(tensor, weights(plain)[name])
     again = clew.evaluate(run, split="val", weights="last")
     assert again.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
 
@@ -162,8 +184,9 @@ def test_all_state_is_resumed_bit_for_bit(flat: Dataset, tmp_path: Path) -> None
     }
     whole = train(flat, tmp_path / "whole", **settings)
     with pytest.raises(StoppedError):
-        train(flat, tmp_path / "run", **settings, time_limit_minutes=0.001)
-    run = resume(tmp_path / "run", time_limit_minutes=10)
+        train(flat, tmp_path / "run", stop_after=29, **settings)
+    run = resume(tmp_path / "run")
+    assert 0 < (run.last("resume") or {})["step"] < (whole.last("step") or {})["step"]
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(run).items())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
-from clew.training.engine import Engine, as_loss
+from clew.training.engine import Engine, WeightAverage, as_loss
 from clew.training.optimizer import make_optimizer
 from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
@@ -152,3 +153,38 @@ def test_a_borrowed_batch_weighs_nothing(flat: Dataset) -> None:
     for loss in (torch.ones(1), torch.tensor(3.0), Loss(torch.tensor(2.0), 7.0)):
         total, weight = as_loss(loss, batch)
         assert (float(total), weight) == (0, 0)
+
+
+def test_the_moving_average_of_weights_is_that_of_its_formula() -> None:
+    """a <- decay a + (1 - decay) w after every step; the average starts at the first weights."""
+    model = torch.nn.Linear(3, 1, bias=False).double()
+    average, decay = WeightAverage(model, 0.9), 0.9
+    expected, rng = model.weight.detach().numpy().copy(), np.random.default_rng(1)
+    for _ in range(6):
+        weights = rng.normal(size=(1, 3))
+        with torch.no_grad():
+            model.weight.copy_(torch.from_numpy(weights))
+        average.update()
+        expected = decay * expected + (1 - decay) * weights
+    np.testing.assert_allclose(average.values[0].numpy(), expected, rtol=1e-12)
+    with average.swapped():
+        np.testing.assert_allclose(model.weight.detach().numpy(), expected, rtol=1e-12)
+    np.testing.assert_array_equal(model.weight.detach().numpy(), weights)
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "linear", "step"])
+@pytest.mark.parametrize("warmup", [0.0, 0.25])
+def test_schedules_are_those_of_their_formulas(name: str, warmup: float) -> None:
+    steps, each, floor = 40, 5, 0.1
+    factors = rates(steps, each=each, name=name, warmup=warmup, floor=floor, factor=0.5, epochs=2)
+    rising = int(warmup * steps)
+    for step in range(rising, steps):
+        done = (step - rising) / (steps - rising)
+        expected = {
+            "constant": 1.0,
+            "cosine": floor + (1 - floor) * (1 + np.cos(np.pi * done)) / 2,
+            "linear": 1 - (1 - floor) * done,
+            "step": 0.5 ** (step // (2 * each)),
+        }[name]
+        assert factors[step] == pytest.approx(expected), step
+    assert factors[:rising] == pytest.approx([(step + 1) / max(rising, 1) for step in range(rising)])

@@ -77,3 +77,13 @@ def test_a_bad_trial_is_pruned_after_its_first_fold(flat: Dataset, tmp_path: Pat
     assert pruned and all(each.reason.endswith("in fold 0") for each in pruned)
     for each in pruned:
         assert [path.name for path in study.folder.trials.glob(f"{each.name}*")] == [f"{each.name}-fold-0"]
+
+
+def test_the_seed_decides_which_events_are_in_a_fold(flat: Dataset, tmp_path: Path) -> None:
+    def held_out(name: str, seed: int) -> list[set[float]]:
+        config = FoldsConfig(count=3, seed=seed)
+        return [
+            rows(Dataset(each), "val") for each in folds.write_folds(tmp_path / name, flat, config, PrepareConfig())
+        ]
+
+    assert held_out("a", 1) == held_out("b", 1) != held_out("c", 2)

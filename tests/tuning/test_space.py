@@ -94,6 +94,13 @@ def test_a_grid_has_every_combination() -> None:
     assert values == {"a": [1, 3, 5], "b": [0.0, 0.25, 0.5, 0.75, 1.0]}
 
 
+def test_a_grid_has_its_last_point_although_steps_are_rounded() -> None:
+    """0.3 / 0.1 is less than 3 in floating point."""
+    values = space.grid_values({"a": Parameter(uniform=(0, 0.3), step=0.1), "b": Parameter(uniform=(0, 1), step=0.3)})
+    assert values["a"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert values["b"] == pytest.approx([0.0, 0.3, 0.6, 0.9])
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

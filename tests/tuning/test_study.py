@@ -186,6 +186,19 @@ def test_one_failure_after_the_other_ends_the_study(tmp_path: Path) -> None:
     assert new_study.count()["failed"] == 3
 
 
+def test_failures_are_counted_in_a_row(tmp_path: Path) -> None:
+    calls = iter([True, True, False] * 4)
+
+    def mostly_failing(values: Mapping[str, Any]) -> float:
+        if next(calls):
+            raise KeyError("on purpose")
+        return 1.0
+
+    new_study = study(tmp_path / "study", trials=12, failures=3)
+    tune(new_study.config, new_study, function=mostly_failing)
+    assert (new_study.count()["failed"], new_study.count()["complete"]) == (8, 4)
+
+
 def test_a_study_continues_with_more_trials_and_refuses_another_space(tmp_path: Path) -> None:
     new_study = study(tmp_path / "study", trials=2)
     config = new_study.config.model_copy(update={"trials": 5})

@@ -214,11 +214,10 @@ def _check_once(node: yaml.Node | None, path: Path, visits: Iterator[int] | None
     for child in children:
         if isinstance(node, yaml.MappingNode):
             name, child = child
-            line = name.start_mark.line + 1
-            if first_lines.setdefault(name.value, line) != line:
-                raise ConfigError(
-                    f"{path}:{line}: '{name.value}' is set twice, first in line {first_lines[name.value]}"
-                )
+            line, first = name.start_mark.line + 1, first_lines.get(name.value)
+            if first is not None:
+                raise ConfigError(f"{path}:{line}: '{name.value}' is set twice, first in line {first}")
+            first_lines[name.value] = line
         _check_once(child, path, visits)
 
 

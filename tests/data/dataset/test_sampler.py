@@ -112,6 +112,13 @@ def test_buckets_pad_little_where_random_batches_pad_a_lot() -> None:
     assert padded["random"] > 3
 
 
+def test_no_seed_and_epoch_repeat_the_order_of_another() -> None:
+    """Seed 1 in epoch 0 is not seed 0 in epoch 1."""
+    places = [(seed, epoch) for seed in range(6) for epoch in range(6)]
+    orders = {tuple(np.concatenate(Sampler(50, 10, seed=seed).batches(epoch))) for seed, epoch in places}
+    assert len(orders) == len(places)
+
+
 costs_of_samples = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=80)
 
 

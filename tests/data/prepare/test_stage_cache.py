@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import clew
+from clew.core.config import Section
+from clew.core.file_lock import hold_lock
 from clew.data.prepare.api import explain
 from clew.data.prepare.explanation import Explanation
-from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.stage_cache import CachedResult, StageCache
 from clew.data.transforms import DropShort, Standard
 from clew.errors import DataError
 from clew.recipe import Recipe
@@ -193,3 +195,62 @@ def test_a_recipe_that_yields_tables_is_prepared_again_after_the_cache_was_prune
         entry.path.unlink()
     again = _prepare(Streamed(), tmp_path / "values.txt", tmp_path / "again")
     assert fingerprint(again.path) == fingerprint(first.path)
+
+
+class GroupSize(Section):
+    """How many values are read at once."""
+
+    size: int = 4
+
+
+class Groups(Section):
+    """Settings of `InGroups`."""
+
+    read: GroupSize = GroupSize()
+
+
+class InGroups(Streamed):
+    """The same, with a number of values per table that a setting decides."""
+
+    Config = Groups
+
+    def read(self, path: str) -> Iterator[clew.Table]:
+        lines = Path(path).read_text().split()
+        for first in range(0, len(lines), self.config.read.size):
+            yield clew.Table({"value": [float(line) for line in lines[first : first + self.config.read.size]]})
+
+
+def test_the_number_of_tables_that_a_recipe_yields_depends_on_its_settings(cache: Path, tmp_path: Path) -> None:
+    """Fewer tables with other settings in between must not hide the last tables of the first ones."""
+    (tmp_path / "values.txt").write_text("\n".join(map(str, range(12))))
+    small, large = (InGroups(Groups.model_validate({"read": {"size": size}})) for size in (2, 6))
+    first = _prepare(small, tmp_path / "values.txt", tmp_path / "first")
+    _prepare(large, tmp_path / "values.txt", tmp_path / "between")
+    again = _prepare(small, tmp_path / "values.txt", tmp_path / "again")
+    assert sum(again.splits.values()) == 12
+    assert fingerprint(again.path) == fingerprint(first.path)
+
+
+def test_pruning_removes_the_least_recently_used_results(cache: Path) -> None:
+    stages, table = StageCache(cache), clew.Table({"value": [1.0]})
+    for number, key in enumerate(("aa", "bb", "cc")):
+        stages.put("read", key, CachedResult(table, {}))
+        os.utime(stages.path("read", key), (1000.0 + number, 1000.0 + number))
+    assert stages.get("read", "aa") is not None  # the oldest one is used again
+    one = stages.path("read", "aa").stat().st_size
+    assert [entry.key for entry in stages.prune(keep=2 * one)] == ["bb"]
+    assert [entry.key for entry in stages.prune(older_than=3600.0)] == ["cc"]
+    assert stages.has("read", "aa")
+
+
+def test_the_folder_of_a_running_preparation_is_not_removed(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    running, killed = tmp_path / ".set-a.partial", tmp_path / ".set-b.partial"
+    for folder in (running, killed):
+        folder.mkdir()
+        (folder / ".lock").touch()
+    with hold_lock(running / ".lock"):
+        _prepare(slow(seconds=0), numbers, tmp_path / "set")
+        assert running.exists() and not killed.exists()
+    shutil.rmtree(tmp_path / "set")
+    _prepare(slow(seconds=0), numbers, tmp_path / "set")
+    assert not running.exists()

@@ -118,3 +118,13 @@ def test_a_comment_block_longer_than_any_buffer_is_passed(tmp_path: Path) -> Non
     )
     parts = list(readers.read(str(tmp_path / "a.txt"), chunk_mb=0.01))
     assert concat(parts).ragged("x").lengths.tolist() == [2]
+
+
+@pytest.mark.parametrize("size", [4000, 6100, 9000])
+def test_the_end_of_a_long_line_is_no_event(tmp_path: Path, size: int) -> None:
+    """The event before a piece is looked for backwards; a comment of more than 4 KiB reads like data from within."""
+    comment = " # " + "7 7 7 " * 1000
+    (tmp_path / "a.txt").write_text(f"1 0.5 1{comment}\n1 1.5 1{comment}\n1 2.5 1\n2 0.5 1\n")
+    parts = list(readers.read(str(tmp_path / "a.txt"), columns=NAMES, chunk_mb=size / 1e6))
+    assert concat(parts).fixed("event").tolist() == [1, 2]
+    assert concat(parts).ragged("x").lengths.tolist() == [3, 1]

@@ -190,6 +190,17 @@ def test_masks_of_the_wrong_type_or_length_are_refused(mask: Any) -> None:
         graph().select("node", mask)
 
 
+def test_concat_shares_offsets_only_where_all_tables_share_them() -> None:
+    x = Ragged([1.0, 2.0, 3.0], [0, 1, 3])
+    shared = Table({"x": x, "y": x.share(np.array([4.0, 5.0, 6.0]))})
+    separate = Table({"x": Ragged([7.0], [0, 0, 1]), "y": Ragged([8.0, 9.0], [0, 2, 2])})
+    joined = concat([shared, separate])
+    assert [event.tolist() for event in joined.ragged("x")] == [[1.0], [2.0, 3.0], [], [7.0]]
+    assert [event.tolist() for event in joined.ragged("y")] == [[4.0], [5.0, 6.0], [8.0, 9.0], []]
+    twice = concat([shared, shared])
+    assert twice.ragged("x").offsets is twice.ragged("y").offsets
+
+
 def test_concat_refuses_tables_that_are_not_alike() -> None:
     with pytest.raises(DataError, match="at least one table"):
         concat([])

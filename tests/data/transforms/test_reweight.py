@@ -64,6 +64,17 @@ def test_events_without_a_class_keep_their_weight() -> None:
     assert _fitted(Reweight(columns={"pt": EDGES}), EVENTS)(odd).weights.tolist() == [1, 1]
 
 
+def test_an_event_at_an_edge_belongs_to_the_bin_above() -> None:
+    """As in a histogram of NumPy: a bin contains its lower edge."""
+    pt = np.array([50.0, 60.0, 70.0, 80.0, 100.0, 150.0])
+    reweighted = _fitted(Reweight(columns={"pt": EDGES}), Table({"label": np.zeros(6, int), "pt": pt}))
+    assert np.histogram(pt, EDGES)[0].tolist() == [0, 4, 2, 0]
+    assert reweighted.factors is not None
+    assert reweighted.factors[0] == pytest.approx({1: 3 / 4, 2: 3 / 2})
+    edges = Table({"label": np.zeros(2, int), "pt": np.array([100.0, np.nextafter(100.0, 0)])})
+    assert reweighted(edges).weights.tolist() == pytest.approx([3 / 2, 3 / 4])
+
+
 def test_data_that_cannot_be_fitted_is_reported() -> None:
     with pytest.raises(DataError, match="no event of the reference class 9"):
         _fitted(Reweight(columns={"pt": EDGES}, reference=9), EVENTS)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from clew import Ragged, Table
+from clew import Batch, Ragged, Table
+from clew.data.dataset.batch import RaggedTensor
 from clew.recipes.particleflow import jet_metrics, metrics
-from clew.recipes.particleflow.loss import class_weights, element_losses
+from clew.recipes.particleflow.loss import class_weights, element_losses, flow_loss
 from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResponseHistogram
 from clew.recipes.particleflow.settings import ParticleFlowLossConfig
 
@@ -87,9 +89,38 @@ def test_class_weights_are_one_on_average() -> None:
 
 def test_momenta_count_where_there_is_a_particle() -> None:
     targets = torch.tensor([[0.0, 0, 0, 0, 0, 0, 0], [1, 1, 3, 0, 0, 1, 3]])
-    outputs = {"class": torch.zeros(2, 6), "charge": torch.tensor([0.0, 1]), "momentum": torch.zeros(2, 5)}
+    momentum = torch.tensor([[3.0, -1, 1, 1, 2], [0, 0, 0, 0, 0]])  # no particle: anything may be predicted
+    outputs = {"class": torch.zeros(2, 6), "charge": torch.tensor([0.0, 1]), "momentum": momentum}
     settings = ParticleFlowLossConfig()
     each = element_losses(outputs, targets, settings)
     class_loss = np.log(6) * np.array(class_weights(settings.expected_counts))[[0, 1]]
     huber = 2 * (np.log(4) - 0.5) + 0.5  # of log(1 + 3) twice, and of a cosine of 1
     np.testing.assert_allclose(each.numpy(), class_loss + np.array([0, huber]), rtol=1e-5)
+
+
+def test_padding_counts_with_the_weight_of_its_event() -> None:
+    samples = _samples([1, 1, 2, 3, 0], [1, 2, 3, 4, 0]).join({"weight": [3.0, 0.5]})
+    objects = _objects(samples, [1, 3, 2, 3, 3])
+    results = metrics.make_metrics(samples, objects, metrics.ParticleFlowMetricsConfig(padded_length=10))
+    right, all_elements, padding = 3 * 1 + 0.5 * 2, 3 * 2 + 0.5 * 3, 3 * 8 + 0.5 * 7
+    assert results["accuracy"].value == pytest.approx(right / all_elements)
+    assert results["accuracy_padded"].value == pytest.approx((right + padding) / (all_elements + padding))
+
+
+def test_a_batch_with_capacity_has_the_loss_of_its_elements() -> None:
+    """The items behind the last event have no weight, whatever the network predicts there."""
+    offsets, targets = torch.tensor([0, 2, 5]), torch.rand(5, 7, generator=torch.manual_seed(1))
+    columns: dict[str, Tensor | RaggedTensor] = {
+        "elements": RaggedTensor(torch.zeros(5, 1), offsets),
+        "targets": RaggedTensor(targets, offsets),
+    }
+    plain = Batch(2, columns, torch.tensor([2.0, 0.5]))
+    plain.capacity = {"elements": 9, "targets": 9}
+    roomy = plain.empty_with_capacity()
+    roomy.fill(plain)
+    outputs = {"class": torch.randn(9, 6), "charge": torch.randn(9), "momentum": torch.randn(9, 5)}
+    settings = ParticleFlowLossConfig()
+    total, weight = flow_loss({name: value[:5] for name, value in outputs.items()}, plain, settings)
+    with_room, room_weight = flow_loss(outputs, roomy, settings)
+    assert float(with_room) == pytest.approx(float(total), rel=1e-6)
+    assert float(room_weight) == float(weight) == 5

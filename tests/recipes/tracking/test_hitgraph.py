@@ -61,6 +61,16 @@ def test_edges_over_the_seam_are_short() -> None:
     assert np.abs(edge_features).max() < 5
 
 
+def test_features_of_an_edge_are_those_of_the_line_through_its_hits() -> None:
+    """A line from z = 7 mm at the beam with dz/dr = 0.5, which turns by 0.001 per mm."""
+    hits = [at(r, 0.001 * r, 7 + 0.5 * r, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
+    edges = hitgraph.build(to_table([hits]), CYLINDERS, EdgeCuts()).ragged("edge").values
+    of_turn, of_slope, of_beam = hitgraph.feature_scales(CYLINDERS)
+    depth = np.diff(CYLINDERS.radii) / CYLINDERS.scales[0]
+    expected = [[0.001 * of_turn, 0.5 * of_slope, 7 * of_beam, each] for each in depth]
+    np.testing.assert_allclose(edges, expected, rtol=1e-4)
+
+
 def test_events_prepared_together_are_those_prepared_alone() -> None:
     events, recipe = generated(6, seed=2), HitGraph()
     together = recipe.prepare(events)

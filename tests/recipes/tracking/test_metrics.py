@@ -13,7 +13,7 @@ from clew import Dataset, Table, metrics
 from clew.metrics import Metric
 from clew.recipes.tracking import Tracking
 
-COUNTED = ("efficiency", "purity", "ghost_rate", "event_ratio", "f1")
+COUNTED = ("efficiency", "purity", "ghost_rate", "event_ratio", "f1", "trackml_score")
 
 
 @pytest.fixture(scope="module")

@@ -83,6 +83,16 @@ def test_features_do_not_jump_at_the_seam(features: str) -> None:
     assert np.abs(crossing - plain).max() < 0.1
 
 
+def test_directions_are_those_of_the_line_through_the_hits() -> None:
+    """A line from z = 7 mm at the beam with dz/dr = 0.5, which turns by 0.001 per mm: the same for both segments."""
+    hits = [at(r, 0.001 * r, 7 + 0.5 * r, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
+    cuts = SegmentCuts.model_validate({"features": "directions"})
+    nodes = segments.build(to_table([hits]), CYLINDERS, cuts).ragged("node").values
+    expected = [0.001 * segments.TURN_GAIN, 7 / segments.BEAM_SCALE, 0.5 * segments.SLOPE_GAIN]
+    np.testing.assert_allclose(nodes[:, 1:4], [expected, expected], rtol=1e-3)
+    np.testing.assert_allclose(nodes[:, 4], [1 / 3, 2 / 3], rtol=1e-6)
+
+
 def test_a_missing_station_links_nothing() -> None:
     hits = [at(81.555, 0.1, 0.0, 0, track=0), at(166.555, 0.1, 0.0, 2, track=0)]
     graphs = segments.build(to_table([hits]), CYLINDERS, CUTS)

@@ -159,9 +159,10 @@ def test_a_worker_without_a_master_gives_up(site: Site) -> None:
 class ManualWorker:
     """A worker whose messages the test sends; its master runs in a thread of this process."""
 
-    def __init__(self, flat: Dataset, folder: Path, **asynchronous: Any) -> None:
+    def __init__(self, flat: Dataset, folder: Path, changes: dict[str, Any], **asynchronous: Any) -> None:
         self.path, self.error = folder / "run", None
         settings: dict[str, Any] = {"epochs": 3, "batch_size": 8, "threads": 1, "workers": 0, "strategy": "downpour"}
+        settings |= changes
 
         def train() -> None:
             listening = {"listen": "127.0.0.1:0", **asynchronous}
@@ -204,8 +205,8 @@ def report(done: Any = ()) -> dict[str, Any]:
 def manual_worker(flat: Dataset, tmp_path: Path) -> Iterator[Callable[..., ManualWorker]]:
     workers: list[ManualWorker] = []
 
-    def make(**asynchronous: Any) -> ManualWorker:
-        workers.append(ManualWorker(flat, tmp_path, **asynchronous))
+    def make(changes: dict[str, Any] | None = None, **asynchronous: Any) -> ManualWorker:
+        workers.append(ManualWorker(flat, tmp_path, changes or {}, **asynchronous))
         return workers[0]
 
     yield make
@@ -259,6 +260,35 @@ def test_updates_that_are_not_finite_are_refused_and_the_second_ends_the_run(
     worker.thread.join(30)
     assert isinstance(worker.error, RunError)
     assert "worker 1" in str(worker.error) and "not finite" in str(worker.error)
+
+
+def test_backup_refuses_an_update_of_older_weights(manual_worker: Callable[..., ManualWorker], flat: Dataset) -> None:
+    size = -(-flat.splits["train"] // 6)
+    worker = manual_worker({"strategy": "backup", "epochs": 1, "batch_size": size, "validation": "thread"})
+    lease, update = worker.join(), torch.ones(FlatModel(recipe("line").model()).length)
+    lost = lease[3] - lease[2] - 1
+    assert lost > 0
+    first = worker.request("push", {**report([[lease[0], 1]]), "wants_lease": False}, update)
+    assert first.fields["version"] == 1 and "void" not in first.fields
+    weights = first.tensor.clone()
+    stale = worker.request("push", report([[lease[0], 1]]), update)  # of version 0
+    assert stale.fields["void"] and stale.fields["version"] == 1
+    assert torch.equal(stale.tensor, weights)
+    answer, version = worker.request("report", report()), 1
+    while not answer.fields.get("end"):
+        if "lease" not in answer.fields:  # the last validation is not finished yet
+            time.sleep(0.05)
+            answer = worker.request("report", report())
+            continue
+        number, _, start, stop = answer.fields["lease"]
+        for batch in range(start, stop):
+            last = {"wants_lease": batch == stop - 1}
+            answer = worker.request("push", {**report([[number, 1]]), "version": version, **last}, update)
+            version = answer.fields["version"]
+    assert worker.request("goodbye", {"sent": 0, "received": 0}).kind == "goodbye"
+    worker.thread.join(60)
+    record = Run(worker.path).last("workers")
+    assert record is not None and (version, record["returned"]) == (6, lost)
 
 
 def test_the_failure_of_a_worker_is_recorded_and_others_continue(manual_worker: Callable[..., ManualWorker]) -> None:

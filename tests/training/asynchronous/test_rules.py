@@ -17,7 +17,7 @@ from clew.training.asynchronous.master_weights import MasterWeights
 from clew.training.asynchronous.messaging.transport import empty
 from clew.training.asynchronous.rules import RULES, make_rule, rule_class
 from clew.training.asynchronous.rules.base import Rule
-from clew.training.asynchronous.rules.worker_side import WorkerSide
+from clew.training.asynchronous.rules.worker_side import PushWorkerSide, WorkerSide
 from clew.training.config import TrainConfig
 from clew.training.strategy_table import STRATEGIES
 
@@ -37,6 +37,7 @@ class Network:
         self.master = MasterWeights(start, SIZE, self.config)
         self.sides = [self._worker_side() for _ in range(2)]
         self.versions = [0, 0]
+        self.answers: list[Tensor | None] = [None, None]
 
     def _worker_side(self) -> WorkerSide:
         model = FlatModel(nn.Linear(SIZE, 1, bias=False).double())
@@ -64,6 +65,17 @@ class Network:
             return self.master.values.clone()
 
         self.sides[worker].exchange(request, fields)
+
+    def exchange_with_overlap(self, worker: int) -> None:
+        """As a worker that trains while it waits: it takes the answer to its update before when it packs the next."""
+        side, fields = self.sides[worker], {"workers": 2, "version": self.versions[worker]}
+        assert isinstance(side, PushWorkerSide)
+        side.pack(fields)
+        answer = self.answers[worker]
+        if answer is not None:
+            side.take_answer(answer)
+        assert self.master.apply(side.outgoing.clone(), fields)
+        self.answers[worker], self.versions[worker] = self.master.values.clone(), self.master.version
 
     def update(self, worker: int) -> Tensor:
         """Return what a worker would send, without applying it."""
@@ -127,6 +139,49 @@ def test_easgd_moves_centre_and_worker_towards_each_other() -> None:
         workers[k] = workers[k] - alpha * (workers[k] - central)  # towards the centre that has already moved
         assert_close(network.master.values, central)
         assert_close(network.weights(k), workers[k])
+
+
+def test_easgd_with_overlap_uses_the_weights_that_were_answered() -> None:
+    """The pull towards the centre is that of the weights sent before, not of those sent now."""
+    network = Network(strategy="easgd", asynchronous={"elasticity": 0.6, "overlap": True})
+    central, workers, alpha = START.copy(), [START.copy(), START.copy()], 0.6 / 2
+    sent: list[Array | None] = [None, None]
+    answers = [START, START]
+    for step in range(2 * STEPS):
+        k = step % 2
+        network.take_local_step(k, 0.3)
+        workers[k] = workers[k] - 0.3 * (workers[k] - TARGETS[k])
+        network.exchange_with_overlap(k)
+        before, now = sent[k], workers[k].copy()
+        if before is not None:
+            workers[k] = workers[k] - alpha * (before - answers[k])
+        central, sent[k] = central + alpha * (now - central), now
+        answers[k] = central.copy()
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+
+
+def test_downpour_with_overlap_applies_every_difference_once() -> None:
+    """The answer does not contain the difference that is on its way: the worker adds it."""
+    network = Network(strategy="downpour", asynchronous={"sync_every": 2, "overlap": True})
+    central, workers, moved = START.copy(), [START.copy(), START.copy()], np.zeros(SIZE)
+    answers: list[Array | None] = [None, None]
+    for step in range(2 * STEPS):
+        k = step % 2
+        base = workers[k].copy()
+        for _ in range(2):
+            network.take_local_step(k, 0.3)
+            workers[k] = workers[k] - 0.3 * (workers[k] - TARGETS[k])
+        network.exchange_with_overlap(k)
+        difference = base - workers[k]
+        answer = answers[k]
+        if answer is not None:
+            workers[k] = answer - difference
+        central, moved = central - difference, moved - difference
+        answers[k] = central.copy()
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+    assert_close(network.master.values, START + moved)
 
 
 def test_gem_scales_steps_to_the_energy_of_one_worker_with_momentum() -> None:

@@ -141,6 +141,8 @@ class DifferenceSender(PushWorkerSide):
             torch.sub(self._base, self.model.weights, out=self._update)
         else:
             self._update.copy_(self._base - self.model.weights)
+        if self.config.asynchronous.overlap:  # what is packed now must not be sent again before the first answer
+            self._base.copy_(self.model.weights)
 
     def take_answer(self, central: Tensor) -> None:
         self.model.load(central)

@@ -1,0 +1,51 @@
+"""Invalid tokens are counted per address and minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from clew.server.accounts import rate_limit
+from clew.server.accounts.rate_limit import RateLimit
+
+
+class Clock:
+    """Stands for the module `time`: the tests set the seconds."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    result = Clock()
+    monkeypatch.setattr(rate_limit, "time", result)
+    return result
+
+
+def statuses(limit: RateLimit, count: int, address: str = "a", *, has_token: bool = True) -> list[int]:
+    return [limit.rejection(address, has_token=has_token).status for _ in range(count)]
+
+
+def test_a_limit_ends_after_a_minute(clock: Clock) -> None:
+    limit = RateLimit(2)
+    assert statuses(limit, 4) == [401, 401, 429, 429]
+    clock.seconds = 59.0
+    refused = limit.rejection("a", has_token=True)
+    assert refused.status == 429 and refused.retry_after == pytest.approx(1.0)
+    clock.seconds = 61.0
+    assert statuses(limit, 3) == [401, 401, 429]
+    assert limit.total == 8
+
+
+def test_addresses_are_counted_separately(clock: Clock) -> None:
+    limit = RateLimit(1)
+    assert statuses(limit, 2, "a") == [401, 429]
+    assert statuses(limit, 1, "b") == [401]
+
+
+def test_requests_without_a_token_are_not_counted(clock: Clock) -> None:
+    limit = RateLimit(1)
+    assert statuses(limit, 3, has_token=False) == [401] * 3
+    assert (limit.total, statuses(limit, 1)) == (0, [401])
