@@ -210,7 +210,12 @@ class Loader:
 
     @property
     def _placeholder_samples(self) -> Numbers:
-        """Samples for a rank whose share is empty, so that it makes the same calls as the other ranks."""
+        """Samples for a rank whose share is empty, so that it makes the same calls as the other ranks.
+
+        If ranks share batches by cost, the cheapest one: a share is empty only if the others have one sample each.
+        """
+        if self.sampler.costs is not None:
+            return np.array([np.argmin(self.sampler.costs)], dtype=np.int64)
         return np.arange(min(2, len(self.store)), dtype=np.int64)
 
     def _share(self, batches: BatchBuilder, places: Numbers, numbers: Numbers, size: int) -> BatchShare:
