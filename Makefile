@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test mutate fuzz chaos test-sites check format bench lock clean
+.PHONY: demo test mutate fuzz chaos soak test-sites check format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
@@ -19,6 +19,9 @@ fuzz: $(READY)  ## damaged and hostile inputs for every reader, by hand: make fu
 
 chaos: $(READY)  ## storms of faults (kill -9, full disk, flipped bytes, ...) for ten minutes: make chaos CHAOS='--seed 7'
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
+soak: $(READY)  ## an hour of mixed load on each database: make soak SOAK='--only sqlite --minutes 10 --json soak.json'
+	$(BIN)/python benchmarks/soak.py $(SOAK)
 
 test-sites: $(READY)  ## against real Slurm, HTCondor, S3, XRootD, Rucio and images, which are installed first (Debian and PyPI)
 	tools/sites-install s3 xrootd rucio slurm condor images

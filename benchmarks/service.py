@@ -110,13 +110,13 @@ def other_load(processes: int) -> Iterator[None]:
             process.wait()
 
 
-def load(live: Live, folder: Path, runs: int, seconds: float) -> dict[str, Any]:
+def load(live: Live, folder: Path, runs: int, seconds: float, *, processes: int = PROCESSES) -> dict[str, Any]:
     """Let all processes report; return their joined results."""
     folder.mkdir(parents=True)
     server_environment = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
-    begin, each = time.time() + 4, runs // PROCESSES
+    begin, each = time.time() + 4, runs // processes
     command = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
-    command += ["--rate", str(POINTS_PER_SECOND / (each * PROCESSES))]
+    command += ["--rate", str(POINTS_PER_SECOND / (each * processes))]
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
@@ -124,11 +124,11 @@ def load(live: Live, folder: Path, runs: int, seconds: float) -> dict[str, Any]:
             env={**os.environ, **server_environment},
             cwd=root,
         )
-        for number in range(PROCESSES)
+        for number in range(processes)
     ]
     for process in started:
         assert process.wait() == 0
-    report = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
+    report = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(processes)]
     return {key: sum((part[key] for part in report), start=type(report[0][key])()) for key in report[0]}
 
 
