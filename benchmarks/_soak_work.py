@@ -85,7 +85,9 @@ class OtherWork:
 
     def _study(self) -> None:
         folder = self._new_folder("study")
-        self._finish("study", self._start("study", Study(folder, self.inputs).command(), folder), folder)
+        self._finish(
+            "study", self._start("study", [*Study(folder, self.inputs).command(), "--oversubscribe"], folder), folder
+        )
 
     def _train(self) -> None:
         """A master with one worker of its own, and a second one that is killed and replaced again and again."""

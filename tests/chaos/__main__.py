@@ -15,10 +15,10 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos.scenarios import Asynchronous, Prepare, Scenario, Service, Study, Train, make_inputs
+from tests.chaos.scenarios import AcrossHosts, Asynchronous, Prepare, Scenario, Service, Study, Train, make_inputs
 from tests.chaos.storm import Outcome, run_storm, small_disk
 
-SCENARIOS: tuple[type[Scenario], ...] = (Prepare, Train, Asynchronous, Study, Service)
+SCENARIOS: tuple[type[Scenario], ...] = (Prepare, Train, Asynchronous, AcrossHosts, Study, Service)
 
 
 def main() -> int:
@@ -86,10 +86,10 @@ def print_table(outcomes: list[Outcome]) -> None:
         storms[key] += 1
         strikes[key] += len(outcome.strikes)
         lost[key] += bool(outcome.wrong)
-    print(f"\n{'scenario':12}{'fault':20}{'storms':>8}{'injected':>10}{'survived':>10}{'lost':>6}")
+    print(f"\n{'scenario':16}{'fault':20}{'storms':>8}{'injected':>10}{'survived':>10}{'lost':>6}")
     for (scenario, fault), count in storms.items():
         key = scenario, fault
-        print(f"{scenario:12}{fault:20}{count:>8}{strikes[key]:>10}{count - lost[key]:>10}{lost[key]:>6}")
+        print(f"{scenario:16}{fault:20}{count:>8}{strikes[key]:>10}{count - lost[key]:>10}{lost[key]:>6}")
 
 
 if __name__ == "__main__":

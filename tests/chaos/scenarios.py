@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from clew import Run
-from tests.chaos import faults, service
+from tests.chaos import faults, network, service
 
 RECIPE = Path(__file__).parent / "recipe.py"
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
@@ -124,6 +124,22 @@ class Asynchronous(Training):
         last = run.last("step") or {}
         epochs = sorted({record["epoch"] for record in run.records(kind="validation")})
         return run.state, last.get("samples"), epochs
+
+
+class AcrossHosts(Asynchronous):
+    """Downpour with a master and two workers, each on a virtual host of its own."""
+
+    name = "downpour, hosts"
+    words = (
+        *("--strategy", "downpour", "--workers", "0", "--set", "train.checkpoint_minutes=0.01"),
+        *("--set", "train.asynchronous.lease_seconds=10"),
+    )
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.chaos.network", str(self.folder), *super().command()]
+
+    def faults(self) -> list[faults.Fault]:
+        return [network.DroppedLink(), network.ThrottledLink()]
 
 
 class Study(Scenario):

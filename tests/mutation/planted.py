@@ -259,13 +259,6 @@ DATA = (
         "data/prepare/test_stage_cache.py::test_the_folder_of_a_running_preparation_is_not_removed",
     ),
     Bug(
-        "a generator recipe is read by index when its pieces are not cached",
-        "data/prepare/worker.py",
-        "if count is not None and all(_is_cached(job, unit, piece) for piece in range(count)):",
-        "if count is not None:",
-        "data/prepare/test_stage_cache.py",
-    ),
-    Bug(
         "joined tables share offsets of columns with other lengths",
         "data/table/concatenation.py",
         "key = tuple(id(part.offsets) for part in parts)",
