@@ -163,7 +163,7 @@ def match_groups(patterns: Sequence[Sequence[str]], names: Iterable[str]) -> Ite
 
 
 def _histogram(lengths: NDArray[np.int64]) -> dict[str, int]:
-    if lengths.size and lengths.max() <= lengths.size:  # much faster than to sort them
+    if lengths.size and 0 <= lengths.min() <= lengths.max() <= lengths.size:  # much faster than to sort them
         counts = np.bincount(lengths)
         values = np.flatnonzero(counts)
         counts = counts[values]
