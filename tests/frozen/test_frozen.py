@@ -66,7 +66,7 @@ def test_models_predict(frozen: Path) -> None:
     _succeeds("predict", "run", "events.h5", "--output", "values.h5")
     values = [Table.load(frozen / "values.h5").fixed("value")]
     for model in ("fetched", "model.onnx"):
-        values.append(predict(model, input=["events.h5", "--output", "values.h5"], recipe="recipe.py").fixed("value"))
+        values.append(predict(model, input=["events.h5"], recipe="recipe.py").fixed("value"))
     assert len(values[0]) == 60 and np.std(values[0]) > 0
     for other in values[1:]:
         np.testing.assert_allclose(other, values[0], rtol=1e-4, atol=1e-5)

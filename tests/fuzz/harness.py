@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import clew.inference.predict  # noqa: F401 (torch is loaded once, before processes are forked)
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.network_targets import NETWORK_TARGETS
+from tests.fuzz.targets import FILE_TARGETS, Target
 
 SECONDS = 60.0
 """Time for one input: much more than any needs, on a busy machine too."""
 MEMORY = 1 << 30
 """Bytes that a process may take in addition to what it has after its imports."""
 BAD = ("traceback", "crash", "hang", "memory")
+TARGETS = FILE_TARGETS | NETWORK_TARGETS
 _FORK = multiprocessing.get_context("fork")
 
 

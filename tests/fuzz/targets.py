@@ -124,6 +124,29 @@ class Csv(_ReaderTarget):
         (folder / "a").write_text("event,x,y\n" + rows)
 
 
+class TrackML(_ReaderTarget):
+    """The hits and the truth of an event: two files, joined by a line."""
+
+    name, file_name = "trackml", "event000000001-hits.csv"
+    _line = b"=====\n"
+
+    def write_examples(self, folder: Path) -> None:
+        hits = [f"{n},{n * 0.5},{-n},{n * 2},8,{n % 4},{n % 7}" for n in range(1, 20)]
+        truth = [f"{n},{n // 5},{n * 0.5},{-n},{n * 2},0.1,0.2,0.3,1e-3" for n in range(1, 20)]
+        files = (
+            ["hit_id,x,y,z,volume_id,layer_id,module_id", *hits],
+            ["hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight", *truth],
+        )
+        texts = ["\n".join(lines) + "\n" for lines in files]
+        (folder / "a").write_bytes(self._line.join(text.encode() for text in texts))
+
+    def read(self, path: Path) -> None:
+        hits, _, truth = path.read_bytes().partition(self._line)
+        path.write_bytes(hits)
+        path.with_name("event000000001-truth.csv").write_bytes(truth)
+        super().read(path)
+
+
 class Pickle(_ReaderTarget):
     name, file_name = "pickle", "events.pkl"
 
@@ -311,60 +334,10 @@ class CommandLine(Target):
             sys.argv, sys.stdout, sys.stderr = before
 
 
-class Http(Target):
-    """The bodies of requests of a user of a server."""
-
-    name, is_json = "http", True
-    _places = ("/runs", "/jobs", "/studies", "/agents", "/tokens", "/runs/1/records")
-
-    def write_examples(self, folder: Path) -> None:
-        first = {"uid": "ab" * 16, "name": "first", "recipe": "tracking", "config": {"train": {}}, "environment": {}}
-        bodies: tuple[dict[str, Any], ...] = (
-            {**first, "dataset": None, "group": None, "tags": ["a"]},
-            {"kind": "script", "name": "job", "files": {"a.py": "print(1)"}, "arguments": ["a.py"], "resources": {}},
-            {"name": "study", "space": {"x": {"low": 0.0, "high": 1.0}}, "objectives": [{"metric": "loss"}]},
-            {"name": "own", "uid": "0123456789abcdef", "slots": {"cpus": 8, "memory": 1 << 33}, "group": None},
-            {"name": "token", "scopes": ["read"]},
-            {"streams": {"rank-0": [{"seq": 0, "time": 1.0, "kind": "step", "step": 1, "loss": 0.5}]}},
-        )
-        for number, body in enumerate(bodies):
-            (folder / str(number)).write_text(json.dumps(body))
-
-    def input(self, seed: int, number: int, examples: list[bytes]) -> bytes:
-        place = random.Random(f"place {seed} {number}").randrange(len(examples))
-        return self._places[place].encode() + b"\n" + super().input(seed, number, [examples[place]])
-
-    def open(self, folder: Path) -> None:
-        from fastapi.testclient import TestClient
-
-        from clew.server.app import create_app
-        from clew.server.config import ServiceConfig
-        from clew.server.service import Service
-
-        service = Service.open(ServiceConfig(folder=folder / "service"))
-        token = service.first_token("ada")
-        self._client = TestClient(create_app(service), raise_server_exceptions=False)
-        self._client.__enter__()
-        self._client.headers["Authorization"] = f"Bearer {token}"
-        body = {"uid": "ef" * 16, "name": "first", "recipe": "tracking", "config": {}, "environment": {}}
-        assert self._client.post("/api/v1/runs", json=body).status_code == 201, "records need a run"
-
-    def read(self, path: Path) -> None:
-        from clew.errors import ServerError
-
-        place, _, content = path.read_text(errors="surrogateescape").partition("\n")
-        body, kind = content.encode(errors="surrogateescape"), {"Content-Type": "application/json"}
-        answer = self._client.post(f"/api/v1{place}", content=body, headers=kind)
-        if answer.status_code >= 500:
-            raise RuntimeError(f"{place}: {answer.status_code} {answer.text[:200]}")
-        if answer.status_code >= 400:
-            raise ServerError("refused", answer.status_code)
-
-
-TARGETS: dict[str, Target] = {
+FILE_TARGETS: dict[str, Target] = {
     kind.name: kind()
     for kind in (
-        *(Root, Hdf5, Parquet, Npz, Csv, Pickle, Yaml, Safetensors, Checkpoint, Manifest, Records, Wire, Settings),
-        *(CommandLine, Http),
+        *(Root, Hdf5, Parquet, Npz, Csv, TrackML, Pickle, Yaml, Safetensors, Checkpoint, Manifest, Records, Wire),
+        *(Settings, CommandLine),
     )
 }

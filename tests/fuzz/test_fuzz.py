@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.harness import BAD, TARGETS, fuzz
 
-INPUTS = {"cli": 12, "http": 30}
+INPUTS = {"cli": 12, "http": 30, "http-get": 60, "socket": 60}
 """Inputs of slow targets; the others have 150."""
 
 

@@ -105,7 +105,7 @@ def test_early_stopping_counts_on_through_a_resume(flat: Dataset, tmp_path: Path
 def test_minutes_count_on_through_a_resume(settings: dict[str, Any], flat: Dataset, tmp_path: Path) -> None:
     """As if the run had trained for half an hour before it was stopped."""
     with pytest.raises(StoppedError):
-        train(flat, tmp_path / "run", stop_after=12, epochs=3, minutes=30.0, **settings)
+        train(flat, tmp_path / "run", stop_after=12, epochs=1000, minutes=30.0, **settings)
     run = Run.open(tmp_path / "run")
     state, path, _ = checkpoint.load_state(run)
     assert 0 < state["spent"] < 1800

@@ -22,7 +22,7 @@ def divide_by_cost(costs: NDArray[Any], ranks: int) -> NDArray[np.int64]:
 
     Example:
         >>> divide_by_cost(np.array([1, 9, 2, 3, 3]), ranks=2).tolist()
-        [1, 0, 1, 1, 1]
+        [0, 0, 1, 1, 1]
         >>> divide_by_cost(np.array([5, 5, 5]), ranks=4).tolist()
         [0, 1, 2]
     """
