@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clew import readers
+from clew.errors import DataError
 from clew.testing import columns_sharing_offsets
 
 from . import lists, problem, public, whole
@@ -94,3 +95,13 @@ def test_the_public_graphs_are_read_with_their_offsets() -> None:
     assert (len(table), len(table.ragged("valid_x").values), len(table.ragged("valid_y").values)) == (200, 69692, 98579)
     assert columns_sharing_offsets(table) == {frozenset({"valid_x"}), frozenset({"valid_src", "valid_dst", "valid_y"})}
     assert (table.ragged("valid_src").values < table.ragged("valid_x").lengths[table.ragged("valid_src").events]).all()
+
+
+def test_an_archive_with_a_password_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + place] |= 1  # "encrypted"
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(DataError, match="password required"):
+        readers.read(str(tmp_path / "a.npz"))[0]

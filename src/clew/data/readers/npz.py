@@ -59,7 +59,7 @@ def _opened(location: str) -> Iterator[Any]:
         try:
             with NpzFile(stream, allow_pickle=False) as archive:
                 yield archive
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             raise DataError(f"not a readable npz archive ({error})") from error
 
 
