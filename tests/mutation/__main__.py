@@ -10,7 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutation.planted import BUGS, Bug
+from tests.mutation.bug import Bug
+from tests.mutation.planted import BUGS
 
 ROOT = Path(__file__).parents[2]
 _FAILED = 1

@@ -6,15 +6,7 @@ import pytest
 
 from clew.server.accounts import rate_limit
 from clew.server.accounts.rate_limit import RateLimit
-
-
-class Clock:
-    """Stands for the module `time`: the tests set the seconds."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.clock import Clock
 
 
 @pytest.fixture

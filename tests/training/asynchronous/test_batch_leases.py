@@ -6,15 +6,7 @@ import pytest
 
 from clew.training.asynchronous import batch_leases
 from clew.training.asynchronous.batch_leases import BatchLeases
-
-
-class Clock:
-    """Stands for the module `time`: the tests set the seconds."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.clock import Clock
 
 
 @pytest.fixture
