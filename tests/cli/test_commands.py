@@ -107,8 +107,11 @@ def test_a_folder_without_runs_is_reported(journey: Path) -> None:
 
 def test_a_run_is_shown_with_its_numbers(journey: Path) -> None:
     text = done("runs", "show", "runs/a")
-    value = Run.open(journey / "runs" / "a").evaluations()["test"]["metrics"]["efficiency"]["value"]
-    assert f"test efficiency {value:.4f}" in " ".join(text.split())
+    entry = Run.open(journey / "runs" / "a").evaluations()["test"]["metrics"]["efficiency"]
+    head, *rows = text[text.index("metric ") :].splitlines()
+    assert head.split() == ["metric", "validation", "test"]
+    line = next(row for row in rows if row.startswith("efficiency"))
+    assert line.endswith(f"  {Score.read(entry).text}")
     assert "2 of 2" in text
 
 
