@@ -20,6 +20,7 @@ from pyarrow import parquet
 from clew import Dataset, Run, __version__
 from clew.cli.commands import Commands
 from clew.cli.main import report_errors
+from clew.runs.scores import Score
 from tests.cli import SCRIPT, clew, commands, done, script
 
 HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
