@@ -11,6 +11,7 @@ from clew.client.job import Job, JobDetail, Resources
 from clew.core.config import to_yaml
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
+from clew.server.dashboard.earlier_job import can_be_changed
 from clew.server.dashboard.formatting import duration, size
 from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import JobFilter, job_detail, job_history, list_jobs
@@ -53,6 +54,7 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     resources = [*resource_texts(detail.resources), ("priority", str(detail.priority))]
     values: dict[str, Any] = {
         "job": {**job_values(detail), "may_change": "submit" in viewer.scopes},
+        "again": "submit" in viewer.scopes and can_be_changed(detail),
         "log": log.text,
         "log_next": log.next,
         "yaml": to_yaml(detail.spec),
