@@ -304,10 +304,10 @@ def job_processes(loaded: Any, kind: str) -> int:
         kind: The kind of job.
     """
     if kind == "tune" and loaded.tune is not None:
-        return (loaded.tune.parallel or 1) * loaded.tune.ranks
+        return int((loaded.tune.parallel or 1) * loaded.tune.ranks)
     if kind == "prepare":
-        return loaded.prepare.workers or 1
-    return loaded.train.processes
+        return int(loaded.prepare.workers or 1)
+    return int(loaded.train.processes)
 
 
 def _with_workers(processes: int, resources: Mapping[str, Any]) -> dict[str, Any]:

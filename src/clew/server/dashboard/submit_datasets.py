@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from clew.client.datasets import DATASET_KEY
 from clew.server.accounts.caller import Caller
 from clew.server.database.tables import datasets, jobs, runs
-from clew.storage import is_url
 
 _MAX_LISTED = 50
 _RECENT_RUNS = 50
@@ -29,13 +28,13 @@ def known_datasets(connection: sa.Connection, viewer: Caller) -> dict[str, str]:
     for row in connection.execute(query.order_by(datasets.c.id.desc()).limit(_MAX_LISTED)):
         choices.setdefault(row.location, f"{row.name}, key {row.key[:12]}")
     prepared = sa.select(jobs.c.dataset, jobs.c.name, jobs.c.id).where(*_prepared(viewer))
-    for row in connection.execute(prepared.order_by(jobs.c.id.desc()).limit(_MAX_LISTED)):
-        choices.setdefault(row.dataset, f"prepared by job {row.id}, {row.name}")
+    for key, name, number in connection.execute(prepared.order_by(jobs.c.id.desc()).limit(_MAX_LISTED)):
+        choices.setdefault(key, f"prepared by job {number}, {name}")
     recent = sa.select(runs.c.name, runs.c.config).where(viewer.visible(runs))
-    for row in connection.execute(recent.order_by(runs.c.id.desc()).limit(_RECENT_RUNS)):
-        place = dataset_of(row.config)
+    for name, config in connection.execute(recent.order_by(runs.c.id.desc()).limit(_RECENT_RUNS)):
+        place = dataset_of(config)
         if place and not dataset_error(connection, viewer, place):
-            choices.setdefault(place, f"used by {row.name}")
+            choices.setdefault(place, f"used by {name}")
     return choices
 
 
@@ -49,8 +48,8 @@ def dataset_error(connection: sa.Connection, viewer: Caller, dataset: str) -> st
     """Return why a training cannot use a dataset; empty if nothing speaks against it."""
     if not dataset:
         return "a dataset is needed: choose one, or name its key, its full path on the agent's machine or its URL"
-    if is_url(dataset) or PurePosixPath(dataset).is_absolute():
-        return ""
+    if ":" in dataset or PurePosixPath(dataset).is_absolute():
+        return ""  # the scheme of a URL is checked with the job
     if not DATASET_KEY.fullmatch(dataset):
         return "neither a full path nor a key nor a URL; the agent may run elsewhere, so name the full path"
     registered = sa.select(datasets.c.id).where(datasets.c.key == dataset, datasets.c.owner == viewer.user)

@@ -31,7 +31,12 @@ def submit_line(job: Submission, document: Mapping[str, Any]) -> str:
 def _options(job: Submission) -> Iterator[str]:
     resources = job.resources
     yield from ("--output", job.name)
-    options = {"dataset": job.dataset, "store": job.store, "group": job.group, "container": resources.container}
+    options: dict[str, Any] = {
+        "dataset": job.dataset,
+        "store": job.store,
+        "group": job.group,
+        "container": resources.container,
+    }
     options |= {"cpus": resources.cpus if resources.cpus > 1 else None, "gpus": resources.gpus or None}
     options |= {"nodes": resources.nodes if resources.nodes > 1 else None}
     options |= {"workers": resources.workers if job.kind == "script" and resources.workers > 1 else None}
