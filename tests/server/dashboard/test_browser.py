@@ -149,7 +149,7 @@ def test_failures_and_studies_are_reached_from_their_links(visitor: Visitor, cli
     page.click("a.tile:has-text('failed in 24 h')")
     page.wait_for_url("**/#failed")
     assert "no beam" in page.inner_text("#failed")
-    tune = {"space": {"train.optimizer.lr": {"log": [1e-5, 0.1]}}, "objective": "loss", "trials": 2}
+    tune = {"space": {"train.optimizer.lr": {"log": [1e-5, 0.1]}}, "objective": "val/loss", "trials": 2}
     body = {"kind": "tune", "name": "search", "spec": {"recipe": "tracking", "tune": tune}, "trials_as_jobs": True}
     response = client.post("/api/v1/jobs", json={**body, "dataset": "/data/x"})
     assert response.status_code == 201, response.text
