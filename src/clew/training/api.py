@@ -191,7 +191,8 @@ def resume(
         again: Accept a run that has finished: it was asked to stop just after its last step.
         current_code: Whether to use, and save in the run, today's code instead of the code that the run saved.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
-            `epochs` than before, a finished run continues too; its schedule is computed for all of them.
+            `epochs` than before, a finished run continues too; its schedule is computed for all of them. Without
+            more epochs, a finished run is only stored again, if its settings name a store.
 
     Returns:
         The finished run.
@@ -214,8 +215,8 @@ def resume(
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
     chosen = context.with_workers(validate(TrainConfig, document))
-    if again and run.state == "finished" and chosen.epochs <= config.epochs:
-        return _store(run, chosen, context)
+    if run.state == "finished" and chosen.epochs <= config.epochs and (again or chosen.store is not None):
+        return _store(run, chosen, context)  # it may have been killed before it was stored
     check_same_dataset(run, Dataset(chosen.dataset))
 
     def reopen() -> Run:
