@@ -191,8 +191,7 @@ def resume(
         again: Accept a run that has finished: it was asked to stop just after its last step.
         current_code: Whether to use, and save in the run, today's code instead of the code that the run saved.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`. With more
-            `epochs` than before, a finished run continues too; its schedule is computed for all of them. Without
-            more epochs, a finished run is only stored again, if its settings name a store.
+            `epochs` than before, a finished run continues too; its schedule is computed for all of them.
 
     Returns:
         The finished run.
