@@ -48,6 +48,8 @@ def run(task: TrainTask, index: int | None = None) -> None:
         raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
+    if console.is_terminal and current_rank().rank == 0:
+        console.print("loading PyTorch and the recipe ...", style="dim")  # this takes seconds
     # a study that assigned a lease watches the records itself
     shown = preparing() if task.lease is None else contextlib.nullcontext(_PathView())
     with shown as view, printed_warnings(), show_fetches():
