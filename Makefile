@@ -9,7 +9,7 @@ demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST)
+	tools/run-tests $(PYTEST)
 
 mutate: $(READY)  ## plant known bugs in a copy of the source: do the tests notice? make mutate MUTATE='rules sampler'
 	$(BIN)/python -m tests.mutation $(MUTATE)

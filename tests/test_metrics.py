@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew import figure
-from clew.metrics import F1, Binned, Confusion, Mean, Metric, Ratio, Roc, add_metrics, metric_values, wilson
+from clew.metrics import F1, Binned, Confusion, Mean, Metric, Ratio, Roc, add_metrics, metric_values, wilson_interval
 
 EDGES = [0.0, 0.25, 0.5, 1.0]
 Fill = Callable[[Any, Any, Any, Any], Metric]
@@ -99,7 +99,7 @@ def test_negative_weights_count_against() -> None:
 def test_a_total_that_is_not_positive_has_no_error() -> None:
     assert math.isnan(Ratio.of([True, False], [1.0, -1.0]).value)
     assert math.isnan(Ratio.of([True, False], [1.0, -2.0]).error)
-    assert np.isnan(wilson([0, 1], [0, -1], [0, 1])).all()
+    assert np.isnan(wilson_interval([0, 1], [0, -1], [0, 1])).all()
 
 
 def test_mean_divides_the_total_by_the_weight() -> None:
@@ -169,10 +169,22 @@ def test_errors_of_weighted_bins_count_squared_weights() -> None:
     assert binned.squares.tolist() == [2.0**2 + 3.0**2 + 0.5**2, 16.0]
     in_bin = x < 0.5
     alone = Ratio.of(passed[in_bin], weight[in_bin])
-    bars = binned.figure("efficiency")["data"][1]["error_y"]["array"]
-    assert bars[0] == pytest.approx(alone.error)
+    bars = binned.figure("efficiency")["data"][1]["error_y"]
+    assert bars["array"][0] + bars["arrayminus"][0] == pytest.approx(2 * alone.error, rel=1e-5)
     effective = 5.5**2 / 13.25  # events of weight 1 with the same error
-    assert alone.error == pytest.approx(float(wilson(effective * 2.5 / 5.5, effective, effective)))
+    assert alone.error == pytest.approx(Ratio(effective * 2.5 / 5.5, effective, effective).error)
+
+
+@pytest.mark.parametrize(("passed", "total"), [(0, 5), (5, 5), (19, 20), (1, 1000)])
+def test_the_interval_of_a_fraction_stays_within_0_and_1(passed: int, total: int) -> None:
+    low, high = Ratio(passed, total).interval
+    assert 0 <= low <= passed / total <= high <= 1
+    assert high - low > 0
+    mask = np.arange(total) < passed
+    drawn = Binned.of(np.zeros(total), mask, [-1.0, 1.0], axis="x", label="efficiency").figure("")["data"][1]
+    value, bars = drawn["y"][0], drawn["error_y"]
+    assert value + bars["array"][0] == pytest.approx(high, rel=1e-5)
+    assert value - bars["arrayminus"][0] == pytest.approx(low, rel=1e-5, abs=1e-5)
 
 
 def numbers_in(data: Any) -> list[Any]:

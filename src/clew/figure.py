@@ -78,6 +78,14 @@ def points(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, **more: An
     return {**trace, "marker": {"color": COLOURS[colour], "size": 7}, **more}
 
 
+def interval_bars(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> dict[str, Any]:
+    """Error bars for `points` that reach from `low` to `high`, which may differ in their distance from the values."""
+    middle = np.asarray(values, dtype=float)
+    up, down = np.asarray(high, dtype=float) - middle, middle - np.asarray(low, dtype=float)
+    ends = {"array": plain(np.maximum(up, 0.0)), "arrayminus": plain(np.maximum(down, 0.0))}
+    return {"type": "data", "symmetric": False, **ends, "thickness": 1.5}
+
+
 def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **more: Any) -> dict[str, Any]:
     """A histogram drawn as an outline: `counts` between `edges`."""
     heights = np.asarray(counts, dtype=float)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from clew import figure
+from clew.core.intervals import wilson_interval as wilson_interval
 from clew.figure import Figure
 
 T = TypeVar("T", bound="Metric")
@@ -48,6 +49,11 @@ class Metric:
     def error(self) -> float:
         """One standard deviation of statistical error, or NaN where none is defined."""
         return math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the 68% interval: the value minus and plus the error, unless a subclass knows better."""
+        return self.value - self.error, self.value + self.error
 
     def figure(self, title: str) -> figure.Figure | None:
         """A plot of the metric, or None if it has none."""
@@ -127,7 +133,14 @@ class Ratio(Metric):
 
     @property
     def error(self) -> float:
-        return float(wilson(self.passed, self.total, self.squares))
+        """Half the width of the interval."""
+        low, high = self.interval
+        return (high - low) / 2
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        low, high = wilson_interval(self.passed, self.total, self.squares)
+        return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -216,11 +229,7 @@ class Binned(Metric):
         centre, half = (self.edges[1:] + self.edges[:-1]) / 2, np.diff(self.edges) / 2
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(self.total > 0, self.passed / self.total, np.nan)
-        bars = {
-            "type": "data",
-            "array": figure.plain(wilson(self.passed, self.total, self.squares)),
-            "thickness": 1.5,
-        }
+        bars = figure.interval_bars(ratio, *wilson_interval(self.passed, self.total, self.squares))
         widths = {"type": "data", "array": figure.plain(half), "thickness": 1, "width": 0}
         shape = self.total / max(self.total.max(), 1) if len(self.total) else self.total
         return figure.figure(
@@ -359,16 +368,6 @@ class Confusion(Metric):
             xaxis={"type": "category"},
             yaxis={"type": "category", "autorange": "reversed"},
         )
-
-
-def wilson(passed: Any, total: Any, squares: Any) -> Any:
-    """Half-width of the 68% Wilson interval of `passed / total`; NaN where `total` is not positive."""
-    passed, total, squares = (np.asarray(item, dtype=np.float64) for item in (passed, total, squares))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        count = total**2 / squares
-        share = np.clip(passed / total, 0.0, 1.0)
-        half = np.sqrt(share * (1 - share) / count + 1 / (4 * count**2)) / (1 + 1 / count)
-    return np.where((total > 0) & (squares > 0), half, np.nan)
 
 
 def add_metrics(batches: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:

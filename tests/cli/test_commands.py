@@ -20,6 +20,7 @@ from pyarrow import parquet
 from clew import Dataset, Run, __version__
 from clew.cli.commands import Commands
 from clew.cli.main import report_errors
+from clew.runs.scores import Score
 from tests.cli import SCRIPT, clew, commands, done, script
 
 HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
@@ -107,8 +108,11 @@ def test_a_folder_without_runs_is_reported(journey: Path) -> None:
 
 def test_a_run_is_shown_with_its_numbers(journey: Path) -> None:
     text = done("runs", "show", "runs/a")
-    value = Run.open(journey / "runs" / "a").evaluations()["test"]["metrics"]["efficiency"]["value"]
-    assert f"test efficiency {value:.4f}" in " ".join(text.split())
+    entry = Run.open(journey / "runs" / "a").evaluations()["test"]["metrics"]["efficiency"]
+    head, *rows = text[text.index("metric ") :].splitlines()
+    assert head.split() == ["metric", "validation", "test"]
+    line = next(row for row in rows if row.startswith("efficiency"))
+    assert line.endswith(f"  {Score.read(entry).text}")
     assert "2 of 2" in text
 
 

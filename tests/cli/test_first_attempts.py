@@ -128,13 +128,16 @@ def test_the_folder_of_a_failed_attempt_can_be_named_again(tagger: Path) -> None
     check(refused, "runs/mine exists already")
 
 
-def test_workers_that_mostly_communicate_get_advice(tagger: Path) -> None:
-    words = ("--workers", "2", "--batch-size", "4", "--set", "train.threads=1", "--set", "train.monitor_seconds=null")
-    slow = script(*TRAIN[:4], "--epochs", "3", *words, folder=tagger)
+def test_workers_that_mostly_communicate_get_advice(edited: Callable[..., Path]) -> None:
+    asleep = "import multiprocessing, time\n        "
+    asleep += 'time.sleep(0.05 * multiprocessing.current_process().name.endswith("-2"))  # rank 1: rank 0 waits for it'
+    folder = edited('return model(batch["x"].float())', f'{asleep}\n        return model(batch["x"].float())')
+    words = ("--workers", "2", "--batch-size", "8", "--set", "train.threads=1", "--set", "train.monitor_seconds=null")
+    slow = script(*TRAIN, *words, folder=folder)
     assert slow.code == 0, slow
-    shares = script("runs", "show", "runs/top_tagger-001", folder=tagger).out
+    shares = script("runs", "show", "runs/top_tagger-001", folder=folder).out
     assert "of the time was communication" in slow.out, shares
     assert "--workers 1" in slow.out and "--batch-size" in slow.out and "advice" in shares
-    shutil.rmtree(tagger / "runs")
-    alone = script(*TRAIN, folder=tagger)
+    shutil.rmtree(folder / "runs")
+    alone = script(*TRAIN, folder=folder)
     assert "communication" not in alone.out

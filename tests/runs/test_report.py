@@ -12,6 +12,7 @@ import pytest
 from clew import figure
 from clew.runs import Run
 from clew.runs.report import write_report
+from clew.runs.scores import Score
 from tests.runs import begin, end, fresh, lines, plan, start, training, written
 
 EVIL = "</script><b>bold</b><!--<script>"
@@ -58,7 +59,7 @@ def page(run: Run) -> Page:
 def test_the_report_of_a_finished_run_holds_its_numbers(run: Run, page: Page) -> None:
     metrics = run.evaluations()["test"]["metrics"]
     for name in ("efficiency", "purity", "loss"):
-        assert f"{metrics[name]['value']:.4f}" in page.text
+        assert Score.read(metrics[name]).text in page.text
     plan = run.last("plan")
     assert plan is not None
     assert f"{plan['parameters']:,} parameters" in page.text

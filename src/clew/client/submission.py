@@ -103,7 +103,7 @@ def submission(
     if options.get("trials_as_jobs") and loaded.tune is not None:
         body |= {"trials_as_jobs": True, "resources": _with_workers(loaded.tune.ranks, body["resources"])}
     else:
-        body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+        body["resources"] = _with_workers(job_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or _default_name(loaded)).name})
 
 
@@ -232,7 +232,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
         arguments += ["--set", setting]
     body = {**_common_fields(options), "kind": "train", "files": files, "arguments": arguments}
     body["name"] = options.get("name") or Path(str(model[source]).partition(":")[0]).stem
-    body["resources"] = _with_workers(_processes(loaded, "train"), body["resources"])
+    body["resources"] = _with_workers(job_processes(loaded, "train"), body["resources"])
     return _validated({**body, "spec": {**loaded.data, "recipe": "columns"}})
 
 
@@ -297,12 +297,18 @@ def _default_name(loaded: Settings) -> str:
     return Path(location.partition(":")[0]).stem if ".py" in location else re.sub(r"[^\w.-]", "-", location)
 
 
-def _processes(loaded: Settings, kind: Kind) -> int:
+def job_processes(loaded: Any, kind: str) -> int:
+    """Return how many processes a job starts, by its settings.
+
+    Args:
+        loaded: The settings, with the sections `train`, `tune` and `prepare`.
+        kind: The kind of job.
+    """
     if kind == "tune" and loaded.tune is not None:
-        return (loaded.tune.parallel or 1) * loaded.tune.ranks
+        return int((loaded.tune.parallel or 1) * loaded.tune.ranks)
     if kind == "prepare":
-        return loaded.prepare.workers or 1
-    return loaded.train.processes
+        return int(loaded.prepare.workers or 1)
+    return int(loaded.train.processes)
 
 
 def _with_workers(processes: int, resources: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
+from clew.runs.scores import Score
 from clew.storage import models
 from clew.training import validation
 from clew.training.config import TrainConfig
@@ -51,7 +51,7 @@ class Evaluation:
     """Duration."""
 
     def __repr__(self) -> str:
-        values = [f"{name} {value}{f' ± {error}' if error else ''}" for name, value, error in self._values()]
+        values = [" ".join(filter(None, row)) for row in self._values()]
         return f"Evaluation({self.name}: {self.events:,} events, {shorten(values)})"
 
     def _repr_html_(self) -> str:
@@ -61,11 +61,8 @@ class Evaluation:
 
     def _values(self) -> list[tuple[str, str, str]]:
         """Name, value and error of every metric that is a number."""
-        return [
-            (name, f"{metric.value:.4g}", "" if math.isnan(metric.error) else f"{metric.error:.2g}")
-            for name, metric in self.metrics.items()
-            if metric.scalar
-        ]
+        scores = {name: Score.of_metric(metric) for name, metric in self.metrics.items() if metric.scalar}
+        return [(name, score.value_text, score.error_text) for name, score in scores.items()]
 
 
 def evaluate(
@@ -253,7 +250,7 @@ def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, 
     shutil.rmtree(folder, ignore_errors=True)
     for number, (name, figure) in enumerate(plots.items()):
         write_text(folder / f"{number:02d}-{name.replace('/', '_')}.json", json.dumps(figure, allow_nan=False))
-    metrics = {n: {"value": item.value, "error": item.error} for n, item in result.metrics.items() if item.scalar}
+    metrics = {name: Score.of_metric(item).entry() for name, item in result.metrics.items() if item.scalar}
     with run.writer("evaluate") as writer:
         writer.write(
             "evaluation",

@@ -16,7 +16,8 @@ from clew.figure import Figure
 from clew.inference.compared_samples import ComparedSamples
 from clew.inference.evaluate import Evaluation
 from clew.recipe import Recipe
-from clew.runs.html_page import HtmlPage, label, score, table
+from clew.runs.html_page import HtmlPage, label, score_cell, table
+from clew.runs.scores import Score
 
 SHOWN = 200
 """Samples of each source among which a recipe chooses those that it draws."""
@@ -86,7 +87,7 @@ def _write(evaluation: Evaluation, recipe: Recipe, figures: dict[str, Figure], o
     page = HtmlPage(evaluation.name)
     page.header(facts=[f"recipe <b>{escape(recipe.location)}</b>", f"{evaluation.events:,} samples of each source"])
     numbers = {name: metric for name, metric in evaluation.metrics.items() if metric.scalar}
-    rows = [(label(name), score(*_finite(metric.value, metric.error))) for name, metric in numbers.items()]
+    rows = [(label(name), score_cell(Score.of_metric(metric))) for name, metric in numbers.items()]
     page.section("Quality", table((), rows))
     tasks: dict[str, list[Figure]] = {}
     for name, metric in evaluation.metrics.items():
@@ -96,8 +97,3 @@ def _write(evaluation: Evaluation, recipe: Recipe, figures: dict[str, Figure], o
     for task, shown in sorted(tasks.items()):
         page.section(task.capitalize() or "Examples", figures=shown)
     return page.write(output)
-
-
-def _finite(*values: float) -> tuple[float | None, float | None]:
-    first, second = (None if value != value else value for value in values)
-    return first, second

@@ -12,6 +12,7 @@ from clew.errors import RunError
 from clew.runs.folder import Run
 from clew.runs.resource_usage import energy_used
 from clew.runs.saved_code import SavedCode, code_differences
+from clew.runs.scores import Score
 from clew.runs.summary import Summary, summarize
 
 ABSENT = object()
@@ -40,14 +41,6 @@ class ComparedCurve:
 
 
 @dataclass(frozen=True)
-class ComparedScore:
-    """A metric of an evaluation and its statistical error, if it has one."""
-
-    value: float | None
-    error: float | None
-
-
-@dataclass(frozen=True)
 class ComparedRun:
     """One run of a comparison."""
 
@@ -56,7 +49,7 @@ class ComparedRun:
     summary: Summary
     curves: dict[str, ComparedCurve]
     """By name: `training LOSS`, then `validation METRIC`."""
-    scores: dict[tuple[str, str], ComparedScore]
+    scores: dict[tuple[str, str], Score]
     """By evaluation and metric."""
 
 
@@ -81,7 +74,7 @@ class Comparison:
                     curves.setdefault(name, {})[run.name] = curve
         return dict(sorted(curves.items(), key=lambda item: not item[0].startswith("training")))
 
-    def scores(self) -> dict[tuple[str, str], list[ComparedScore | None]]:
+    def scores(self) -> dict[tuple[str, str], list[Score | None]]:
         """The scores of all runs by (evaluation, metric)."""
         keys = dict.fromkeys(key for run in self.runs for key in run.scores)
         return {key: [run.scores.get(key) for run in self.runs] for key in keys}
@@ -121,7 +114,7 @@ def _code(runs: list[Run], names: list[str]) -> dict[str, list[str]]:
 
 def _compared_run(run: Run, name: str) -> ComparedRun:
     scores = {
-        (title, metric): ComparedScore(entry["value"], entry["error"])
+        (title, metric): Score.read(entry)
         for title, record in run.evaluations().items()
         for metric, entry in record["metrics"].items()
     }

@@ -9,7 +9,8 @@ from typing import Any
 
 from clew.figure import COLOURS, Figure, figure, line
 from clew.runs.comparison import ABSENT, AXES, ComparedCurve, ComparedRun, Comparison, setting_text
-from clew.runs.html_page import HtmlPage, label, score, table
+from clew.runs.html_page import HtmlPage, label, score_cell, table
+from clew.runs.scores import Score
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _POINTS = 1000
@@ -106,12 +107,12 @@ def _settings(comparison: Comparison) -> str:
 def _quality(comparison: Comparison) -> str:
     """Evaluations with errors, then the last validations."""
     rows = [
-        (escape(title), label(metric), *(score(each.value, each.error) if each else "–" for each in scores))
+        (escape(title), label(metric), *map(score_cell, scores))
         for (title, metric), scores in comparison.scores().items()
     ]
     names = dict.fromkeys(name for run in comparison.runs for name in run.summary.metrics)
     rows += [
-        ("last validation", label(name), *(score(run.summary.metrics.get(name), None) for run in comparison.runs))
+        ("last validation", label(name), *(score_cell(Score(run.summary.metrics.get(name))) for run in comparison.runs))
         for name in names
     ]
     head = ("", "metric", *(escape(run.name) for run in comparison.runs))

@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.core.files import write_text
 from clew.figure import Figure
+from clew.runs.scores import Score
 
 _TEMPLATE = Path(__file__).with_name("report.template.html")
 
@@ -83,11 +84,11 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{body}</tbody></table>"
 
 
-def score(value: float | None, error: float | None) -> str:
+def score_cell(score: Score | None) -> str:
     """A number and its error, as a cell."""
-    if value is None:
+    if score is None:
         return "–"
-    return f"{value:.4f}" + (f" <small>± {error:.4f}</small>" if error is not None else "")
+    return score.value_text + (f" <small>{score.error_text}</small>" if score.error_text else "")
 
 
 def label(name: str) -> str:

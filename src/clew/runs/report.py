@@ -13,8 +13,9 @@ from clew.figure import Figure
 from clew.runs import async_workers, training_figures
 from clew.runs.failure import FailureReport, failure_report
 from clew.runs.folder import Run
-from clew.runs.html_page import HtmlPage, label, score, table
+from clew.runs.html_page import HtmlPage, label, score_cell, table
 from clew.runs.records import Record
+from clew.runs.scores import Score
 from clew.runs.summary import Summary, summarize
 
 
@@ -84,8 +85,9 @@ def _cards(evaluations: dict[str, Record]) -> str:
     name, record = next(iter(evaluations.items()))
     cards = []
     for metric, entry in list(_plain(record["metrics"]).items())[:5]:
-        error = f" <small>± {entry['error']:.4f}</small>" if entry["error"] is not None else ""
-        cards.append(f'<div class="card"><span>{label(metric)}</span><b>{entry["value"]:.4f}</b>{error}</div>')
+        each = Score.read(entry)
+        error = f" <small>{each.error_text}</small>" if each.error_text else ""
+        cards.append(f'<div class="card"><span>{label(metric)}</span><b>{each.value_text}</b>{error}</div>')
     where = f"{escape(name)}: {record['events']:,} events from {escape(record['data'])}"
     return f'<div class="cards">{"".join(cards)}</div><p class="facts">{where}</p>'
 
@@ -96,12 +98,10 @@ def _scores(evaluations: dict[str, Record]) -> str:
         return ""
     names = list(dict.fromkeys(name for record in evaluations.values() for name in _plain(record["metrics"])))
     head = [f"{escape(name)}<br><small>{r['events']:,} events</small>" for name, r in evaluations.items()]
-    rows = [(label(name), *(_cell(r["metrics"].get(name)) for r in evaluations.values())) for name in names]
+    rows = [
+        (label(name), *(score_cell(Score.read(r["metrics"].get(name))) for r in evaluations.values())) for name in names
+    ]
     return table(("", *head), rows)
-
-
-def _cell(entry: dict[str, Any] | None) -> str:
-    return score(entry["value"], entry["error"]) if entry else "–"
 
 
 def _plain(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import httpx
 
@@ -120,3 +121,38 @@ def test_a_stored_page_cannot_act_as_the_viewer(visitor: Visitor, client: httpx.
     frame.wait_for_function("() => document.title !== ''")
     assert frame.title() == "out"
     assert shown.title() != "x"
+
+
+def test_a_live_run_shows_the_time_left_and_its_usage_over_time(visitor: Visitor, client: httpx.Client) -> None:
+    run, now = make(client, "live-head"), time.time()
+    plan = {"seq": 1, "time": now - 99, "kind": "plan", "epochs": 10, "parameters": 7, "device": "cpu"}
+    begin = {**start(), "time": now - 100}
+    send(client, run, begin, plan, *({**step(n, n), "time": now - 90 + n} for n in range(2, 6)))
+    usage = [{"seq": n, "time": now - 90 + 10 * n, "kind": "usage", "cpu": 1.5, "memory": 1e9} for n in range(5)]
+    send(client, run, *usage, stream="usage-0")
+    page = visitor.open(f"/runs/{run}/system")
+    page.wait_for_function("() => document.querySelector('[data-curves]').data?.[0].x.length > 1")
+    drawn = "() => [...document.querySelectorAll('[data-curves]')].map(each => each.layout?.xaxis?.title?.text)"
+    assert "seconds" in page.evaluate(drawn) and "step" not in page.evaluate(drawn)
+    assert "left" not in page.inner_text("#live-head")
+    validation = {"seq": 6, "time": now - 80, "kind": "validation", "epoch": 1, "step": 5, "metrics": {"loss": 0.5}}
+    send(client, run, validation)
+    page.evaluate("() => dispatchEvent(new Event('clew:refresh'))")
+    page.wait_for_function("() => document.querySelector('#live-head').innerText.includes('20% · about')")
+    assert "epoch 2 of 10" in page.inner_text("#live-head") and visitor.faults == []
+
+
+def test_failures_and_studies_are_reached_from_their_links(visitor: Visitor, client: httpx.Client) -> None:
+    run = make(client, "failed-today")
+    send(client, run, start(), {"seq": 1, "time": time.time(), "kind": "end", "status": "failed", "message": "no beam"})
+    page = visitor.open("/")
+    page.click("a.tile:has-text('failed in 24 h')")
+    page.wait_for_url("**/#failed")
+    assert "no beam" in page.inner_text("#failed")
+    tune = {"space": {"train.optimizer.lr": {"log": [1e-5, 0.1]}}, "objective": "val/loss", "trials": 2}
+    body = {"kind": "tune", "name": "search", "spec": {"recipe": "tracking", "tune": tune}, "trials_as_jobs": True}
+    response = client.post("/api/v1/jobs", json={**body, "dataset": "/data/x"})
+    assert response.status_code == 201, response.text
+    visitor.open(f"/jobs/{response.json()['id']}")
+    assert page.locator(".actions a.button.main").all_inner_texts() == ["Study"]
+    client.post(f"/api/v1/jobs/{response.json()['id']}/cancel")

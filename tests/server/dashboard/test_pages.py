@@ -206,7 +206,7 @@ def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Cl
     assert 'value="none"' in response.text and "valid integer" in response.text
     assert "<script>alert" not in response.text and "&lt;script&gt;" in response.text
     looked = pages.post("/submit/check", data=values).json()
-    assert set(looked["fields"]) == {"train.epochs", "job.name", "job.minutes"}
+    assert set(looked["fields"]) == {"train.epochs", "job.name", "job.minutes", "job.dataset"}
 
 
 def test_read_only_users_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:

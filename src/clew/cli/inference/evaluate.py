@@ -129,12 +129,14 @@ def _finish(opened: Run, location: str, result: Evaluation) -> None:
 
 def show(result: Evaluation) -> None:
     """Print the metrics with their errors."""
+    from clew.runs.scores import Score
+
     rate = result.events / max(result.seconds, 1e-9)
     console.print(f"{bold(result.name)}: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
     rows = []
     for name, item in result.metrics.items():
         if not item.scalar:
             continue
-        error = f"± {item.error:.4f}" if item.error == item.error else ""
-        rows.append((name.replace("_", " "), f"{item.value:.4f}", error))
+        score = Score.of_metric(item)
+        rows.append((name.replace("_", " "), score.value_text, score.error_text))
     console.print(table(("metric", "value", ""), rows, right=(1,)))

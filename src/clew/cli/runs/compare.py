@@ -95,19 +95,14 @@ def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
 
 def _quality(compared: Comparison) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [
-        (title, metric, *(_score(each) for each in scores)) for (title, metric), scores in compared.scores().items()
+        (title, metric, *("–" if each is None else each.text for each in scores))
+        for (title, metric), scores in compared.scores().items()
     ]
     names = dict.fromkeys(name for side in compared.runs for name in side.summary.metrics)
     return rows + [
         ("validation", name, *(number(side.summary.metrics.get(name)) or "–" for side in compared.runs))
         for name in names
     ]
-
-
-def _score(score: Any) -> str:
-    if score is None or score.value is None:
-        return "–"
-    return number(score.value) + (f" ± {score.error:.4f}" if score.error is not None else "")
 
 
 def _marks(compared: Comparison, axis: str) -> list[float]:

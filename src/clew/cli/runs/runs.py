@@ -67,6 +67,7 @@ def show(run: _RunFolder) -> None:
     Example:
       clew runs show runs/tracking-001
     """
+    from clew.cli.runs.scores import show_scores
     from clew.runs import Run
     from clew.runs.advice import communication_advice
     from clew.runs.async_workers import load_workers
@@ -94,13 +95,11 @@ def show(run: _RunFolder) -> None:
         *([("energy", f"{s.energy:,.0f} J, {s.energy / max(samples, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.times.shares.items())),
         *(of_workers(workers) if (workers := load_workers(opened)) else ()),
-        *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
     rows += failure.facts.items() if failure else []
     rows += [("advice", advice)] if (advice := communication_advice(s)) else []
-    for name, record in opened.evaluations().items():
-        rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
+    show_scores(s.metrics, opened.evaluations())
 
 
 @app.command()

@@ -74,8 +74,8 @@ class ClassRatioCurve(metrics.Metric):
         for row, name in enumerate(self.names):
             with np.errstate(invalid="ignore", divide="ignore"):
                 ratio = np.where(self.total[row] > 0, self.passed[row] / self.total[row], np.nan)
-            error = metrics.wilson(self.passed[row], self.total[row], self.squares[row])
-            bars = {"type": "data", "array": figure.plain(error), "thickness": 1.2, "width": 0}
+            ends = metrics.wilson_interval(self.passed[row], self.total[row], self.squares[row])
+            bars = {**figure.interval_bars(ratio, *ends), "thickness": 1.2, "width": 0}
             more = {"error_y": bars, "text": figure.plain(self.total[row]), "mode": "lines+markers"}
             stroke = {"color": figure.COLOURS[row], "width": 1}
             traces.append(figure.points(centre, ratio, name, colour=row, line=stroke, **more))

@@ -15,6 +15,7 @@ from clew.server.dashboard import layout, panels
 from clew.server.dashboard.run_cards import metric_summaries, run_cards
 from clew.server.database.tables import runs
 from clew.server.problems import RequestError
+from clew.server.runs.evaluations import RunEvaluation, run_evaluations
 
 router = layout.router()
 _MAX_RUNS = 20
@@ -38,6 +39,7 @@ def compare(
             for row in connection.execute(runs.select().with_only_columns(*columns).where(runs.c.id.in_(list(cards))))
         }
         summaries = metric_summaries(connection, cards)
+        evaluations = run_evaluations(connection, cards)
     ids = [number for number in ids if number in cards]
     if len(ids) < 2:
         raise RequestError(404, "Fewer than two of these runs exist.", hint="Tick others in the list of runs.")
@@ -46,6 +48,7 @@ def compare(
         "sides": [_side(cards[number], index, ids) for index, number in enumerate(ids)],
         "runs": [{name: cards[number][name] for name in ("id", "name", "started")} for number in ids],
         "panels": _panels([summaries.get(number, {}) for number in ids]),
+        "scores": _scores([evaluations.get(number, {}) for number in ids]),
         "metrics": metrics([summaries.get(number, {}) for number in ids]),
         "settings": _texts({key: each for key, each in settings.items() if ABSENT not in each}),
         "partial": _texts({key: each for key, each in settings.items() if ABSENT in each}),
@@ -66,13 +69,29 @@ def metrics(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         higher = panels.higher_is_better(name)
         part = {True: "max", False: "min", None: "last"}[higher]
         values = [getattr(each[name], part) if name in each else None for each in summaries]
-        present = [value for value in values if value is not None]
-        best = (max if higher else min)(present) if present and higher is not None else None
-        winners = [index for index, value in enumerate(values) if value is not None and value == best]
-        direction = {True: "highest", False: "lowest", None: "last"}[higher]
-        marked = winners if len(winners) < len(present) else []
-        table.append({"name": name, "direction": direction, "values": values, "best": marked})
+        best, direction = best_of(values, name)
+        table.append({"name": name, "direction": direction, "values": values, "best": best})
     return table
+
+
+def _scores(evaluations: Sequence[Mapping[str, RunEvaluation]]) -> list[dict[str, Any]]:
+    """Return one row per evaluation and metric, with the score of each run and which runs are best."""
+    keys = dict.fromkeys((name, metric) for each in evaluations for name in each for metric in each[name].scores)
+    rows = []
+    for name, metric in sorted(keys, key=lambda key: (key[0], key[1] == "loss")):
+        scores = [each[name].scores.get(metric) if name in each else None for each in evaluations]
+        best, direction = best_of([None if score is None else score.value for score in scores], metric)
+        rows.append({"evaluation": name, "metric": metric, "scores": scores, "best": best, "direction": direction})
+    return rows
+
+
+def best_of(values: Sequence[float | None], metric: str) -> tuple[list[int], str]:
+    """Return the indices of the best values, unless all are equal, and which values are best."""
+    higher = panels.higher_is_better(metric)
+    present = [value for value in values if value is not None]
+    best = (max if higher else min)(present) if present and higher is not None else None
+    winners = [index for index, value in enumerate(values) if value is not None and value == best]
+    return (winners if len(winners) < len(present) else []), {True: "highest", False: "lowest", None: "last"}[higher]
 
 
 def _panels(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

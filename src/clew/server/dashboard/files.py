@@ -43,14 +43,21 @@ def content(service: Service, artefact: dict[str, Any]) -> bytes:
         return b""
 
 
-def figures(service: Service, plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the plots that are Plotly figures; others are only listed as files."""
-    parsed = (
-        parse_figure(content(service, plot))
-        for plot in plots[:_MAX_PLOTS]
-        if plot["bytes"] <= _MAX_PLOT_BYTES and plot["name"].endswith(".json")
-    )
-    return [figure for figure in parsed if figure is not None]
+def figure_groups(service: Service, plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the plots that are Plotly figures, grouped by evaluation and task as in the report.
+
+    Plots of an evaluation are stored as `plots/EVALUATION/NAME.json`. Other files are only listed as files.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for plot in plots[:_MAX_PLOTS]:
+        if plot["bytes"] > _MAX_PLOT_BYTES or not plot["name"].endswith(".json"):
+            continue
+        figure = parse_figure(content(service, plot))
+        if figure is not None:
+            evaluation = plot["name"].removeprefix("plots/").rpartition("/")[0]
+            title = f"Evaluation: {evaluation}" if evaluation else "Plots"
+            groups.setdefault(f"{title}, {figure['task']}" if figure["task"] else title, []).append(figure)
+    return [{"title": title, "figures": figures} for title, figures in sorted(groups.items())]
 
 
 def parse_figure(text: bytes) -> dict[str, Any] | None:
@@ -69,7 +76,9 @@ def figure_parts(figure: Any) -> dict[str, Any] | None:
         return None
     title = layout.pop("title", "")
     text = title.get("text", "") if isinstance(title, dict) else title
-    return {"title": str(text), "data": data, "layout": layout, "wide": "xaxis2" in layout}
+    meta = layout.get("meta")
+    task = str(meta.get("task", "")) if isinstance(meta, dict) else ""
+    return {"title": str(text), "data": data, "layout": layout, "wide": "xaxis2" in layout, "task": task}
 
 
 def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
+import sqlalchemy as sa
 from fastapi import Query, Request, Response
 
 from clew.client.job import Job, JobDetail, Resources
 from clew.core.config import to_yaml
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
+from clew.server.dashboard.earlier_job import can_be_changed
 from clew.server.dashboard.formatting import duration, size
+from clew.server.database.tables import studies
 from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import JobFilter, job_detail, job_history, list_jobs
 
@@ -49,10 +52,13 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     with service.database.read() as connection:
         detail = job_detail(connection, viewer, number)
         events = job_history(connection, number, limit=200)
+        study = detail.study or connection.scalar(sa.select(studies.c.id).where(studies.c.job == number).limit(1))
     log = JobLogs(service.config.folder).tail(number, detail.attempt, _LOG_BYTES)
     resources = [*resource_texts(detail.resources), ("priority", str(detail.priority))]
     values: dict[str, Any] = {
         "job": {**job_values(detail), "may_change": "submit" in viewer.scopes},
+        "study": study,
+        "again": "submit" in viewer.scopes and can_be_changed(detail),
         "log": log.text,
         "log_next": log.next,
         "yaml": to_yaml(detail.spec),

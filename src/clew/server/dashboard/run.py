@@ -27,6 +27,7 @@ from clew.server.database.tables import records, runs, streams
 from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import job_detail
 from clew.server.problems import RequestError, not_found
+from clew.server.runs.evaluations import run_evaluations, score_rows
 from clew.server.service import Service
 
 _LAST_RECORDS = 20
@@ -133,6 +134,7 @@ def _tile(name: str, value: str, unit: str = "") -> dict[str, str]:
 
 def _curves(context: _RunContext) -> dict[str, Any]:
     run, summaries = context.run, context.summaries
+    evaluations = list(run_evaluations(context.connection, [context.row.id]).get(context.row.id, {}).values())
     tiles = []
     for name, row in summaries.items():
         if name.startswith("val/") or name == "train/loss":
@@ -150,6 +152,8 @@ def _curves(context: _RunContext) -> dict[str, Any]:
     return {
         "tiles": tiles + _usage_tiles(summaries),
         "panels": panels.training_panels(summaries),
+        "evaluations": evaluations,
+        "scores": score_rows(evaluations),
         "summary": [_summary(name, row) for name, row in summaries.items()],
     }
 
@@ -194,7 +198,7 @@ def _time_fractions(context: _RunContext) -> list[dict[str, Any]]:
 
 def _plots(context: _RunContext) -> dict[str, Any]:
     stored = [each for each in files.run_artefacts(context.connection, context.row.id) if each["kind"] == "plot"]
-    return {"figures": files.figures(context.service, stored)}
+    return {"groups": files.figure_groups(context.service, stored)}
 
 
 def _files(context: _RunContext) -> dict[str, Any]:

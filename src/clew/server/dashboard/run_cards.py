@@ -52,6 +52,7 @@ def _run_card(connection: sa.Connection, row: RunRow, summaries: dict[str, Any])
         "epoch": row.epochs_done,
         "progress": row.epochs_done / row.epochs if row.epochs else None,
         "seconds": seconds(row),
+        "left": seconds_left(row),
     }
 
 
@@ -61,6 +62,15 @@ def seconds(row: Any) -> float | None:
         return None
     until = row.ended or (time.time() if row.state == "running" else row.updated)
     return float(max(until - row.started, 0.0))
+
+
+def seconds_left(row: Any) -> float | None:
+    """Return the time that a run still needs at its speed so far; None if that is not known."""
+    if row.state != "running" or row.started is None or not row.epochs or not row.epochs_done:
+        return None
+    per_epoch = row.times.seconds_per_epoch if row.times is not None else None
+    validated = max(row.epochs - row.epochs_done, 0)
+    return float(validated * (per_epoch or (row.updated - row.started) / row.epochs_done))
 
 
 def short_recipe(recipe: str) -> str:

@@ -8,12 +8,14 @@ import sqlalchemy as sa
 from fastapi import Query, Request, Response
 
 from clew.runs.folder import STATES
+from clew.runs.scores import Score
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number, search_words
 from clew.server.api.runs import RunRow, run_rows, visible_runs
 from clew.server.dashboard import layout, run
 from clew.server.dashboard.run_cards import LOSS_METRICS, run_cards
 from clew.server.database.tables import runs, summary, tags, users
+from clew.server.runs.evaluations import RunEvaluation, run_evaluations
 
 router = layout.router()
 _PAGE = 50
@@ -39,11 +41,12 @@ def index(
         query = _sorted(_selected(viewer, q, state, tag), sort).limit(_PAGE + 1).offset(after)
         rows = [dict(row) for row in connection.execute(query).mappings()]
         cards = run_cards(connection, run_rows(connection, [_list_values(row) for row in rows[:_PAGE]]))
+        evaluations = run_evaluations(connection, [card["id"] for card in cards])
         all_tags = _tags(connection, viewer)
     following = layout.link("/runs", **selection, after=after + _PAGE) if len(rows) > _PAGE else None
     values: dict[str, Any] = {
         "runs": cards,
-        "metrics": _common_metrics(cards),
+        "metrics": _metric_columns(cards, evaluations),
         "states": STATES,
         "all_tags": all_tags,
         "next": following,
@@ -113,10 +116,30 @@ def _list_values(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in RunRow.model_fields}
 
 
-def _common_metrics(cards: list[dict[str, Any]]) -> list[str]:
-    """Return the metrics that most of these runs have, without the loss."""
-    names = [name for run in cards for name in run["metrics"] if name != "loss"]
-    return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[:_METRIC_COLUMNS]
+def _metric_columns(
+    cards: list[dict[str, Any]], evaluations: dict[int, dict[str, RunEvaluation]]
+) -> dict[str, dict[int, Score]]:
+    """Return the metrics that most of these runs have, without the loss: scores by run, by heading.
+
+    Metrics of evaluations, which have errors, come before those of the newest validation.
+    """
+    evaluated: dict[str, dict[int, Score]] = {}
+    for number, by_name in evaluations.items():
+        for evaluation in by_name.values():
+            for metric, score in evaluation.scores.items():
+                if metric != "loss":
+                    evaluated.setdefault(f"{evaluation.name} {metric}", {})[number] = score
+    validated: dict[str, dict[int, Score]] = {}
+    for card in cards:
+        for metric, value in card["metrics"].items():
+            if metric != "loss":
+                validated.setdefault(metric, {})[card["id"]] = Score(value)
+    columns = [*_most_common(evaluated), *_most_common(validated)]
+    return dict(columns[:_METRIC_COLUMNS])
+
+
+def _most_common(columns: dict[str, dict[int, Score]]) -> list[tuple[str, dict[int, Score]]]:
+    return sorted(columns.items(), key=lambda item: -len(item[1]))
 
 
 def _tags(connection: sa.Connection, viewer: Caller) -> list[str]:

@@ -10,13 +10,16 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Submission
+from clew.client.submission import job_processes
 from clew.core.config import Document, with_defaults
 from clew.errors import UserError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.dashboard import layout
+from clew.server.dashboard.earlier_job import earlier_job
 from clew.server.dashboard.login import form_values
 from clew.server.dashboard.own_code import FILE_PREFIX, own_code, own_fields, uploaded_files
+from clew.server.dashboard.submit_datasets import dataset_error, dataset_of, known_datasets
 from clew.server.dashboard.submit_form import (
     KINDS,
     OWN,
@@ -27,8 +30,10 @@ from clew.server.dashboard.submit_form import (
     recipe_summary,
     shipped,
 )
+from clew.server.dashboard.submit_line import submit_line
 from clew.server.database.tables import runs
 from clew.server.jobs import actions
+from clew.server.jobs.job_rows import job_detail
 from clew.server.problems import RequestError, forbidden
 from clew.server.studies.study_jobs import check_submission
 
@@ -49,7 +54,8 @@ _HELP = {
     "container": "Image that it runs in: a `.sif` file, a name or a URL. Empty: none, or the site's.",
 }
 _SUBMIT_KINDS = (*KINDS, "script")
-_MAIN_FIELDS = 6
+_NEEDS_DATASET = ("train", "tune")
+_MAIN_FIELDS = 5
 """Fields of the job that are always visible."""
 _TRIALS_HELP = "Every trial, or pack of trials, is a job that any of your agents may take. The resources are for one."
 _TRIALS = "trials_as_jobs"
@@ -76,24 +82,27 @@ def submit_page(
     kind: layout.Phrase = "train",
     recipe: layout.Phrase = "tracking",
     like: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+    job: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Response:
-    """The form, with defaults or with the settings of an earlier run (`like`)."""
+    """The form, with defaults or with the settings of an earlier run (`like`) or job (`job`)."""
     values: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    if like is not None:
-        with request.app.state.service.database.read() as connection:
+    with request.app.state.service.database.read() as connection:
+        if like is not None:
             row = visible_row(connection, runs, like, viewer, "run")
-        settings, recipe = row.config or {}, row.recipe
-        values = {"job.name": row.name, "job.dataset": _dataset(row.config)}
+            settings, recipe = row.config or {}, row.recipe
+            values = {"job.name": row.name, "job.dataset": dataset_of(row.config)}
+        elif job is not None:
+            kind, recipe, settings, values = earlier_job(job_detail(connection, viewer, job))
     form = _form(kind, recipe)
     form.fill_from(settings)
-    return _page(request, form, _all_fields(form, values), "")
+    return _page(request, viewer, form, values)
 
 
 @router.post("/submit/check")
 async def check(request: Request, viewer: layout.Viewer) -> Response:
     """Return the errors and the YAML of the form as it is now."""
-    return JSONResponse(await run_in_threadpool(_check_form, await _form_values(request, viewer)))
+    return JSONResponse(await run_in_threadpool(_check_form, request, viewer, await _form_values(request, viewer)))
 
 
 @router.post("/submit")
@@ -114,28 +123,39 @@ async def _form_values(request: Request, viewer: Caller) -> dict[str, str]:
     return values
 
 
-def _check_form(values: dict[str, str]) -> dict[str, Any]:
+def _check_form(request: Request, viewer: Caller, values: dict[str, str]) -> dict[str, Any]:
     form, fields = _read(values)
-    form.check()
-    _submission(form, fields, values)
+    document, job = _checked(request, viewer, form, fields, values)
     errors = {**field_errors(form.fields().values()), **field_errors(fields)}
-    return {"text": form.yaml(), "fields": errors, "error": form.error}
+    line = submit_line(job, document) if document is not None and job is not None else ""
+    return {"text": form.yaml(), "fields": errors, "error": form.error, "line": line}
 
 
 def _submit_form(request: Request, viewer: Caller, values: dict[str, str]) -> Response:
     form, fields = _read(values)
-    document = form.check()
-    job = _submission(form, fields, values)
+    document, job = _checked(request, viewer, form, fields, values)
     if document is None or job is None:
         error = form.error or "Not submitted: see the fields in red."
-        return _page(request, form, fields, error, status=422, files=uploaded_files(values))
+        return _page(request, viewer, form, values, fields, error=error, status=422)
     try:
         check_submission(job)
         number = request.app.state.service.write(lambda transaction: actions.submit(transaction, viewer, job))
     except RequestError as error:
         message = f"{error}. {error.hint}"
-        return _page(request, form, fields, message, status=error.status, files=uploaded_files(values))
+        return _page(request, viewer, form, values, fields, error=message, status=error.status)
     return RedirectResponse(f"/jobs/{number}", 303)
+
+
+def _checked(
+    request: Request, viewer: Caller, form: SubmitForm, fields: list[FormField], values: dict[str, str]
+) -> tuple[dict[str, Any] | None, Submission | None]:
+    """Return the settings and the job; None for what has errors, which the fields and the form then have."""
+    document = form.check()
+    if form.kind in _NEEDS_DATASET:
+        dataset = next(each for each in fields if each.name == "dataset")
+        with request.app.state.service.database.read() as connection:
+            dataset.error = dataset_error(connection, viewer, dataset.value)
+    return document, _submission(form, fields, values)
 
 
 def _form(kind: str, recipe: str) -> SubmitForm:
@@ -163,6 +183,8 @@ def _all_fields(form: SubmitForm, values: dict[str, str]) -> list[FormField]:
 def _job_fields(recipe: str, form_kind: str, values: dict[str, str]) -> list[FormField]:
     fields = []
     for name, text in _HELP.items():
+        if name == "workers" and form_kind != "script":
+            continue  # a setting of the training, the study or the preparation
         kind: Any = "number" if name in _NUMBERS else "line"
         default = ("" if recipe == OWN else recipe) if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "store", "group", "container")
@@ -189,7 +211,7 @@ def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str
     memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
         "nodes": by_name["nodes"].value or 1,
-        "workers": by_name["workers"].value or 1,
+        "workers": _workers(form, by_name),
         "cpus": by_name["cpus"].value or 1,
         "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
@@ -203,6 +225,18 @@ def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str
             _assign_error(by_name, ".".join(map(str, detail["loc"])), detail["msg"], form)
         return None
     return None if form.error or field_errors(fields) else job
+
+
+def _workers(form: SubmitForm, fields: dict[str, FormField]) -> Any:
+    """Return the number of processes of the job: that of its settings, as `clew submit` computes it."""
+    if "workers" in fields:
+        return fields["workers"].value or 1
+    if form.settings is None:
+        return 1
+    if _TRIALS in fields and fields[_TRIALS].value == "true":
+        return form.settings.tune.ranks  # type: ignore[attr-defined]
+    nodes = fields["nodes"].value
+    return max(job_processes(form.settings, form.kind), int(nodes) if nodes.isdecimal() else 1)
 
 
 def _number(field: FormField, unit: float) -> float | None:
@@ -226,20 +260,20 @@ def _assign_error(fields: dict[str, FormField], where: str, message: str, form: 
         form.error = form.error or f"{where}: {text}".removeprefix(": ")
 
 
-def _dataset(config: dict[str, Any] | None) -> str:
-    train = (config or {}).get("train", {})
-    return str(train.get("dataset", "")) if isinstance(train, dict) else ""
-
-
 def _page(
     request: Request,
+    viewer: Caller,
     form: SubmitForm,
-    fields: list[FormField],
-    error: str,
+    values: dict[str, str],
+    fields: list[FormField] | None = None,
     *,
+    error: str = "",
     status: int = 200,
-    files: dict[str, str] | None = None,
 ) -> Response:
+    """Return the page; without `fields` they are made from the values."""
+    fields = _all_fields(form, values) if fields is None else fields
+    with request.app.state.service.database.read() as connection:
+        datasets = known_datasets(connection, viewer)
     descriptions = {
         "train": "Train a model.",
         "tune": "Search settings.",
@@ -248,7 +282,8 @@ def _page(
     }
     own = [each for each in fields if each.name in ("main", "arguments")]
     others = [each for each in fields if each not in own]
-    values = {
+    shown = {
+        "datasets": datasets,
         "kinds": list(_SUBMIT_KINDS),
         "kind": form.kind,
         "kinds_help": descriptions[form.kind],
@@ -256,11 +291,11 @@ def _page(
         "recipe": form.recipe,
         "recipe_help": recipe_summary(form.recipe),
         "own": own,
-        "files": files or {},
+        "files": uploaded_files(values),
         "main_fields": others[:_MAIN_FIELDS],
         "more_fields": others[_MAIN_FIELDS:],
         "sections": form.sections,
         "yaml": form.yaml(),
         "error": error,
     }
-    return layout.page(request, "submit.html", "submit", status=status, **values)
+    return layout.page(request, "submit.html", "submit", status=status, **shown)

@@ -101,6 +101,8 @@ class SubmitForm:
     """An error of several settings together, or of a setting without a field."""
     recipe_file: str = ""
     """The file of an own recipe."""
+    settings: BaseModel | None = None
+    """All settings, after a check without errors."""
 
     def fields(self) -> dict[str, FormField]:
         """Return the fields by key."""
@@ -157,7 +159,7 @@ class SubmitForm:
         Returns:
             The document; None if there are errors, which the fields and the form then have.
         """
-        self.error = ""
+        self.error, self.settings = "", None
         for each in self.fields().values():
             each.error = ""
         document = self.document()
@@ -183,7 +185,7 @@ class SubmitForm:
         known = {name: value for name, value in document.items() if self.recipe != OWN or name in schema.model_fields}
         full = with_defaults(Document(known), _defaults(self.recipe)).data
         try:
-            schema.model_validate({**full, "recipe": self.recipe})
+            self.settings = schema.model_validate({**full, "recipe": self.recipe})
         except ValidationError as error:
             self.error = "; ".join(filter(None, (self._assign_error(detail) for detail in error.errors())))
 

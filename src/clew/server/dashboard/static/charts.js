@@ -51,7 +51,7 @@ class Curves {
   }
 
   get axis() {
-    return document.querySelector("[data-axis]")?.value ?? "step";
+    return this.spec.axis || (document.querySelector("[data-axis]")?.value ?? "step");
   }
 
   async load() {

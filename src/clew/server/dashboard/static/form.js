@@ -11,7 +11,8 @@ for (const box of form.querySelectorAll("[data-reload]"))
 
 function mark(fields) {
   for (const place of form.querySelectorAll("[data-field]")) {
-    const error = fields[place.dataset.field] ?? "", note = place.querySelector(".wrong");
+    const waits = place.querySelector("input[required]")?.value === "" && !place.dataset.touched; // not filled in yet
+    const error = waits ? "" : fields[place.dataset.field] ?? "", note = place.querySelector(".wrong");
     place.classList.toggle("wrong", Boolean(error));
     note.hidden = !error;
     note.textContent = error;
@@ -49,14 +50,17 @@ async function check() {
   for (const name of [...values.keys()]) if (name.startsWith("file:")) values.set(name, ""); // only the names are checked
   const answer = await fetch("/submit/check", { method: "POST", headers: HEADERS, body: values });
   if (!answer.ok || current !== number) return;
-  const { text, fields, error } = await answer.json();
+  const { text, fields, error, line } = await answer.json();
+  document.getElementById("line").textContent = line;
+  document.querySelector("[data-line]").hidden = !line;
   yaml.value = text;
   yaml.rows = Math.min(32, Math.max(10, text.split("\n").length + 1));
   mark(fields);
   document.querySelector("[data-status]").textContent = error || (Object.keys(fields).length ? "not valid yet" : "only what differs from the defaults");
 }
 
-form.addEventListener("input", () => {
+form.addEventListener("input", event => {
+  event.target.closest("[data-field]")?.setAttribute("data-touched", "yes");
   clearTimeout(later);
   later = setTimeout(check, 250);
 });
