@@ -214,8 +214,8 @@ def resume(
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
     chosen = context.with_workers(validate(TrainConfig, document))
-    if again and run.state == "finished" and chosen.epochs <= config.epochs:
-        return _store(run, chosen, context)
+    if run.state == "finished" and chosen.epochs <= config.epochs and (again or chosen.store is not None):
+        return _store(run, chosen, context)  # it may have been killed before it was stored
     check_same_dataset(run, Dataset(chosen.dataset))
 
     def reopen() -> Run:
