@@ -61,8 +61,10 @@ def server(folder: Path, kind: str) -> Iterator[Live]:
 
 def _live(folder: Path, options: tuple[str, ...]) -> Iterator[Live]:
     live = Live(folder / "service", options).start()
-    yield live
-    live.stop()
+    try:
+        yield live
+    finally:
+        live.stop()
 
 
 class Asking(threading.Thread):
@@ -126,8 +128,11 @@ def load(live: Live, folder: Path, runs: int, seconds: float, *, processes: int 
         )
         for number in range(processes)
     ]
-    for process in started:
-        assert process.wait() == 0
+    try:
+        assert [process.wait() for process in started] == [0] * processes
+    finally:
+        for process in started:
+            process.kill()
     report = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(processes)]
     return {key: sum((part[key] for part in report), start=type(report[0][key])()) for key in report[0]}
 

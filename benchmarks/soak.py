@@ -2,7 +2,8 @@
 
 50 runs report 2,000 points per second to a server, and the overview is requested every 0.5 s. Meanwhile three loops
 repeat a preparation, a study of six trials and an asynchronous training whose second worker is killed every 10 s and
-replaced: all of it on the last core. Memory, file handles, threads and the size of the database are sampled every
+replaced. The server has the first core; everything else, also what reports and requests, has the last one. PostgreSQL
+may use both. Memory, file handles, threads and the size of the database are sampled every
 second. What must be flat may grow by at most a tenth over the last two thirds of the time. Every point must be stored
 once.
 
@@ -17,10 +18,12 @@ for a core for less than 2% of the time. The difference is the machine's part.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +48,38 @@ WARM_SECONDS = 300.0
 """Shorter soaks state growth without a limit: caches are still being filled."""
 
 
-def soak(sheet: Sheet, folder: Path, kind: str, minutes: float) -> dict[str, Any]:
+def pin(pid: int, choose: Callable[[Iterable[int]], int]) -> None:
+    """Let all threads of a process, and its children from now on, use one core: the first (`min`) or the last one."""
+    core = choose(range(os.cpu_count() or 1))
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), {core})
+
+
+def prefer(live: Live) -> None:
+    """Give the server and its database real-time priority, as if nothing else were on their core."""
+    assert live.process is not None
+    server = psutil.Process(live.process.pid)
+    database = [each for each in psutil.process_iter(["name", "create_time"]) if each.info["name"] == "postgres"]
+    for process in (server, *database):
+        if process.create_time() > psutil.Process().create_time():
+            for thread in process.threads():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setscheduler(thread.id, os.SCHED_RR, os.sched_param(1))
+
+
+def soak(sheet: Sheet, folder: Path, kind: str, minutes: float, *, priority: bool) -> dict[str, Any]:
     """Run everything on one database; return the samples."""
     folder.mkdir()
+    pin(os.getpid(), max)
     work = OtherWork(folder / "work")
     before = {process.pid for process in psutil.process_iter() if _is_ours(process)}
     with server(folder, kind) as live:
         assert live.process is not None
         pid = live.process.pid
+        pin(pid, min)
+        if priority:
+            prefer(live)
         sampler = Sampler(lambda: {"server": [pid], **work.pids}, lambda: _database_bytes(live, kind))
         asking = Asking(live)
         work.start()
@@ -149,12 +176,16 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     if why_not() and "postgresql" in kinds:
         print(f"postgresql is left out: {why_not()}")
         kinds.remove("postgresql")
-    details = {kind: soak(sheet, folder / kind, kind, minutes) for kind in kinds}
-    return {"minutes": minutes, "runs": RUNS, "cores": os.cpu_count(), "threads": threading.active_count(), **details}
+    details = {kind: soak(sheet, folder / kind, kind, minutes, priority=arguments.priority) for kind in kinds}
+    conditions = {"minutes": minutes, "runs": RUNS, "priority": arguments.priority}
+    return {**conditions, "cores": os.cpu_count(), "threads": threading.active_count(), **details}
 
 
 if __name__ == "__main__":
     parser = options(__doc__, "one minute instead of an hour")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one database")
+    text = "real-time priority for the server and its database, on a machine where other programs run (needs root)"
+    parser.add_argument("--priority", action="store_true", help=text)
     parser.add_argument("--minutes", type=float, help="of load on each database")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything it started is stopped
     sys.exit(main(measure, parser))

@@ -5,6 +5,8 @@ All three are shared: a test that changes files takes a copy (`dataset_copy`, `r
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ import clew
 from clew import Dataset, Run
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
+from tests import warm_processes
 
 EVENTS = 300
 
@@ -55,6 +58,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 # a process started in the background of a shell script ignores Ctrl-C, and so do its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exec: start every process of the test as usual, not from a warm server")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile clew anew
+    if os.environ.get("CLEW_TEST_EXEC") != "1":
+        warm_processes.install()
+
+
+@pytest.fixture(autouse=True)
+def _processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Processes of a test that is marked `exec` are started as usual."""
+    with warm_processes.pause() if request.node.get_closest_marker("exec") else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -59,7 +60,8 @@ def steps_done(run: Path) -> int:
 def kill(process: subprocess.Popen[bytes]) -> None:
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for each in family:
-        each.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            each.kill()
     process.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from clew import Dataset, Run, settings, storage
 from clew.errors import ConfigError, DataError
 from clew.storage import models
 from clew.storage.models import model_card
+from clew.training.api import resume
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +93,18 @@ def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
     stored = Path(match.location)
     assert (stored / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
     assert (stored / "report.html").exists()
+
+
+def test_a_run_that_was_killed_before_it_was_stored_is_stored_by_resume(dataset: Dataset, tmp_path: Path) -> None:
+    small = settings.load_settings(
+        "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
+    )
+    run = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "run")
+    shutil.rmtree(tmp_path / "models")  # as if the process had ended before the copy
+    weights = run.checkpoint("best").read_bytes()
+    assert resume(run.path).state == "finished"
+    (match,) = models.find_models(str(tmp_path / "models"))
+    assert (Path(match.location) / "checkpoints" / "best.safetensors").read_bytes() == weights
 
 
 def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> None:

@@ -1,0 +1,15 @@
+"""Python processes of the tests that start in milliseconds instead of seconds.
+
+Most tests run commands in processes of their own, and importing torch takes each of them two to four seconds. In a
+test session such a process is forked from a server that has the modules loaded (`server`). It is a real process in
+every other way: it has its own folder, arguments, environment, input and output, signals, session, limits and exit
+code.
+
+`install` replaces how `subprocess.Popen` and `multiprocessing` start Python (`client`). A process that cannot be
+forked (another program, other options of Python, other values of variables that are read at import) is started as
+usual. So are all processes of a test that is marked `exec`, and all of a session with `CLEW_TEST_EXEC=1`.
+"""
+
+from tests.warm_processes.client import install, pause
+
+__all__ = ["install", "pause"]
