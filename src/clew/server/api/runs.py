@@ -106,7 +106,7 @@ def list_runs(
     tag: Annotated[list[Word] | None, Query(max_length=10)] = None,
     recipe: Text | None = None,
     search: Text | None = None,
-    where: Annotated[str, Query(max_length=2000)] = "",
+    where: Text = "",
 ) -> ResultPage[RunRow]:
     """List the runs that the caller may see, the newest first, without deleted ones.
 
@@ -177,7 +177,7 @@ class RunChange(Body):
     state: Literal["interrupted"] | None = None
     """For a run whose process is gone. A run whose end is recorded does not change."""
     message: Text | None = None
-    note: Annotated[str, Field(max_length=10_000)] | None = None
+    note: Text | None = None
     archived: bool | None = None
     """Whether lists leave it out."""
     deleted: bool | None = None

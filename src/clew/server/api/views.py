@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
 import sqlalchemy as sa
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from clew.server.accounts.audit import record_action
-from clew.server.api.dependencies import PROBLEMS, Author, Body, Name, Number, Reader, ServiceOf, visible_row
+from clew.server.api.dependencies import PROBLEMS, Author, Body, Name, Number, Reader, ServiceOf, Text, visible_row
 from clew.server.database.tables import views
 from clew.server.database.writer import Transaction
 
@@ -21,7 +20,7 @@ class NewView(Body):
     """A view to save; one of the same name is replaced."""
 
     name: Name
-    query: Annotated[str, Field(max_length=4000)]
+    query: Text
     """The part of the link after the question mark."""
     group: Name | None = None
     """A group that sees it."""
