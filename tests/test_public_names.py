@@ -107,6 +107,8 @@ def test_recipe_contract_is_pinned() -> None:
         "check_ranges",
         "generated_writer",
         "model",
+        "estimator",
+        "estimator_weights",
         "adapt",
         "forward",
         "loss",

@@ -110,3 +110,10 @@ def test_listing_writes_nothing(runs: Path) -> None:
     done("runs", "list", runs)
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
     assert Run.open(runs / "a").state == "finished"
+
+
+def test_runs_are_selected_by_a_query(runs: Path) -> None:
+    assert names(done("runs", "list", runs, "--where", "state = failed")) == ["b"]
+    assert names(done("runs", "list", runs, "--where", "f1 > -1 and not state:failed"))[:1] == ["a"]
+    outcome = clew("runs", "list", runs, "--where", "f1 <")
+    assert outcome.code == 2 and "f1 <: a value is missing at character 5" in outcome.err

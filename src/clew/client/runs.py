@@ -63,7 +63,7 @@ class Runs:
         self._connection = connection
 
     def list(
-        self, *, state: Sequence[str] = (), tag: Sequence[str] = (), search: str | None = None
+        self, *, state: Sequence[str] = (), tag: Sequence[str] = (), search: str | None = None, where: str = ""
     ) -> Iterator[RunInfo]:
         """List runs, the newest first.
 
@@ -71,8 +71,9 @@ class Runs:
             state: Only runs in these states.
             tag: Only runs with all these tags.
             search: Words that must occur in the name, recipe, host, message, owner, tags or settings.
+            where: A query: `lr < 0.01 and efficiency > 0.9 and tag:paper`.
         """
-        parameters = {"state": list(state) or None, "tag": list(tag) or None, "search": search}
+        parameters = {"state": list(state) or None, "tag": list(tag) or None, "search": search, "where": where or None}
         return (RunInfo.model_validate(item) for item in self._connection.pages("/runs", parameters))
 
     def get(self, run: int) -> RunInfo:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from clew.client.connection import Connection
 from clew.client.trial import AssignedTrial, StudyDetail, StudyRow, Trial
-from clew.tuning.folder import StudyFolder
-
-_PAGE = 500
-_SAME_FIELDS = ("number", "state", "settings", "seconds", "attempts")
 
 
 class Studies:
@@ -129,19 +124,9 @@ class Studies:
             The id of the study on the server.
         """
         from clew.tuning.study import Study
+        from clew.tuning.study_push import StudyPusher
 
         study = Study.open(folder)
-        tune = study.config.model_dump(mode="json")
-        created = self.make(StudyFolder(Path(folder)).name, tune, external=True)
-        outcomes = iter(study.trials())
-        while page := list(islice(outcomes, _PAGE)):
-            trials = [{**_trial_values(vars(each)), "run": each.name} for each in page]
-            self._connection.call("PUT", f"/studies/{created.id}/trials", body={"trials": trials})
-        return created.id
-
-
-def _trial_values(outcome: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: outcome[name] for name in _SAME_FIELDS}
-    reports = {step: value if math.isfinite(value) else None for step, value in outcome["reports"].items()}
-    values |= {"values": list(outcome["values"]), "reports": reports, "started": outcome["started"]}
-    return {**values, "reason": outcome["reason"][:2000]}
+        pusher = StudyPusher(study.folder, study.config, self._connection)
+        pusher.send(study.trials())
+        return pusher.register()

@@ -218,8 +218,9 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     loaded = load_settings("columns", settings)
     files: dict[str, str] = {}
     if not model.get("train"):
-        raise ConfigError("--model: name the files to train on, with --train")
-    arguments = ["--model", _with_file(str(model["model"]), files)]
+        raise ConfigError("--model and --estimator: name the files to train on, with --train")
+    source = "model" if model.get("model") else "estimator"
+    arguments = [f"--{source}", _with_file(str(model[source]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():
             arguments += [f"--{option}", absolute_locations(path)]
@@ -230,7 +231,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     for setting in settings:
         arguments += ["--set", setting]
     body = {**_common_fields(options), "kind": "train", "files": files, "arguments": arguments}
-    body["name"] = options.get("name") or Path(str(model["model"]).partition(":")[0]).stem
+    body["name"] = options.get("name") or Path(str(model[source]).partition(":")[0]).stem
     body["resources"] = _with_workers(job_processes(loaded, "train"), body["resources"])
     return _validated({**body, "spec": {**loaded.data, "recipe": "columns"}})
 

@@ -21,6 +21,7 @@ from clew.errors import ConfigError
 from clew.figure import Figure
 from clew.inference.batch_times import TIMED_SAMPLES, BatchTimes, measure_batches
 from clew.inference.compared_samples import ComparedSamples
+from clew.inference.feature_importance import importance_figures
 from clew.inference.largest_errors import ErrorExample, LargestErrors, with_task
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
@@ -154,6 +155,7 @@ def _evaluate(task: InferenceTask, name: str, workers: int, progress: ProgressCa
     result = Evaluation(name, metrics, total.events, time.perf_counter() - start)
     if current_rank().rank == 0:
         figures = {**total.figures, **times.figures(task.recipe), **total.errors.figures(task.recipe)}
+        figures |= importance_figures(task)
         _write(task.run, result, figures, task.samples.title, task.weights)
     return result
 

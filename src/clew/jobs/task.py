@@ -70,6 +70,8 @@ class TrainTask(Section):
     output: str | None = None
     model: str | None = None
     """Training without a recipe; the fields down to `scale` belong to it."""
+    estimator: str | None = None
+    """The same with an estimator."""
     train_files: tuple[str, ...] | None = None
     val_files: tuple[str, ...] | None = None
     features: str | None = None

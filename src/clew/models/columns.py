@@ -18,6 +18,7 @@ from clew.data.transforms import Compute, MinMax, Select, Standard, Transform
 from clew.errors import ConfigError, DataError, RecipeError, list_names
 from clew.metrics import Confusion, Mean, Metric, Ratio, Roc
 from clew.models import loading
+from clew.models.loss_names import KERAS_NAMES
 from clew.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class InputColumns(Section):
 
 
 class ModelSource(Section):
-    """The source of the model."""
+    """The source of the model: `build` or `estimator`."""
 
     build: str = ""
     """`file.py:name` or `module:name` of a function or class that makes it, a `.keras`, `.h5` or Keras `.json` file, or
@@ -59,6 +60,12 @@ class ModelSource(Section):
     outputs: Literal["auto", "logits", "probabilities"] = "auto"
     """What the outputs are, for cross-entropies and metrics. auto: probabilities if the last layer is a softmax or a
     sigmoid, else logits."""
+    estimator: str = ""
+    """Instead of `build`: `xgboost`, `lightgbm`, `module:Class` of an estimator with the interface of scikit-learn, or
+    `file.py:name` of a function that makes one. `arguments` are its parameters."""
+    negative_weights: Literal["refuse", "absolute", "zero", "keep"] = "refuse"
+    """Negative event weights of an estimator. absolute: train with the absolute value. zero: ignore such events in the
+    training. keep: pass them on (only scikit-learn accepts them). Metrics always use the weights as they are."""
     penalties: Literal["refuse", "ignore"] = "refuse"
     """What to do with a Keras model that has regularizers or constraints, which clew does not apply."""
 
@@ -135,12 +142,32 @@ class Columns(Recipe):
         settings = self.config.model
         if self._model is not None:
             model = loading.as_module(self._model, penalties=settings.penalties)
+        elif settings.estimator:
+            model = loading.estimator_module(self.estimator(), FEATURES)
         elif settings.build:
             model = loading.load_model(settings.build, settings.arguments, penalties=settings.penalties)
         else:
             raise RecipeError("the model was passed in Python; pass it again, as recipe=model")
         self._gives_probabilities = loading.gives_probabilities(model)
         return model
+
+    def estimator(self) -> Any:
+        settings, name = self.config.model, KERAS_NAMES.get(self.config.loss, self.config.loss)
+        classes = name in ("cross_entropy", "binary_cross_entropy")
+        return loading.load_estimator(settings.estimator, settings.arguments, classes=classes)
+
+    @property
+    def has_estimator(self) -> bool:
+        return bool(self.config.model.estimator)
+
+    def estimator_weights(self, weights: Any) -> Any:
+        kind, negative = self.config.model.negative_weights, weights < 0
+        if kind == "keep" or not negative.any():
+            return weights
+        if kind == "refuse":
+            share = f"{int(negative.sum()):,} of {len(weights):,} event weights are negative"
+            raise DataError(f"{share}; choose with --set model.negative_weights=absolute, zero or keep")
+        return np.abs(weights) if kind == "absolute" else np.where(negative, 0.0, weights)
 
     @property
     def model_object(self) -> Any:

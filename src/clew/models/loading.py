@@ -35,12 +35,46 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
+def is_estimator(model: Any) -> bool:
+    """Whether this is an estimator with the interface of scikit-learn."""
+    methods = ("fit", "predict", "get_params", "set_params")
+    return not isinstance(model, type) and all(callable(getattr(model, name, None)) for name in methods)
+
+
+def load_estimator(name: str, arguments: Mapping[str, Any], *, classes: bool) -> Any:
+    """Return a new estimator; see `clew.models.estimators.lookup.load_estimator`."""
+    from clew.models.estimators import lookup
+
+    return lookup.load_estimator(name, arguments, classes=classes)
+
+
+def estimator_reference(estimator: Any) -> tuple[str, dict[str, Any]]:
+    """Return location and arguments of an estimator; see `clew.models.estimators.lookup.reference_of`."""
+    from clew.models.estimators import lookup
+
+    return lookup.reference_of(estimator)
+
+
+def estimator_module(estimator: Any, column: str) -> nn.Module:
+    """Return an estimator as a module.
+
+    Args:
+        estimator: A new estimator.
+        column: The column of samples with its features.
+    """
+    from clew.models.estimators import EstimatorModule
+
+    return EstimatorModule(estimator, column)
+
+
 def check_is_model(model: Any, origin: str) -> Any:
     """Return what a function made, if it is a model.
 
     Raises:
         RecipeError: It is not a model.
     """
+    if is_estimator(model) and not is_keras(model) and not is_module(model):
+        raise RecipeError(f"{origin} returned the estimator {type(model).__name__}; name it with --estimator {origin}")
     if not (is_keras(model) or is_module(model)):
         raise RecipeError(f"{origin} returned a {type(model).__name__}, not a torch.nn.Module or a Keras model")
     return model
@@ -88,7 +122,10 @@ def gives_probabilities(model: nn.Module) -> bool:
     from torch import nn
 
     from clew.models import keras
+    from clew.models.estimators import EstimatorModule
 
+    if isinstance(model, EstimatorModule):
+        return model.classifier
     source = getattr(model, "source", None)
     if source is not None:
         return keras.gives_probabilities(source)

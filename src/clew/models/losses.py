@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew.errors import ConfigError, DataError, nearest
+from clew.models.loss_names import KERAS_NAMES
 from clew.recipe import load_code
 
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -112,11 +113,3 @@ _OF_PROBABILITIES: dict[str, LossFunction] = {
     "cross_entropy": _cross_entropy_of_probabilities,
     "binary_cross_entropy": _elementwise(_binary_of_probabilities),
 }
-KERAS_NAMES = {
-    "categorical_crossentropy": "cross_entropy",
-    "sparse_categorical_crossentropy": "cross_entropy",
-    "binary_crossentropy": "binary_cross_entropy",
-    "mean_squared_error": "mse",
-    "mean_absolute_error": "mae",
-}
-"""The names that Keras uses for some of them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from clew.core.config import Section, to_data
-from clew.errors import RecipeError
+from clew.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ class Loss(NamedTuple):
 
 
 class Recipe:
-    """Everything about one physics task. Write a subclass; only `prepare` and `model` are required.
+    """Everything about one physics task. Write a subclass; only `prepare` and `model` (or `estimator`) are required.
 
     The data methods (`read`, `transforms`, `prepare`, `reconstruct`, `metrics`, `sample_plots`, `display`) work on
     NumPy tables. The file must not import torch at module level for them: `clew prepare` never loads torch. The model
@@ -81,6 +81,9 @@ class Recipe:
 
     timed_batches: ClassVar[Sequence[int]] = ()
     """Batch sizes for which `clew evaluate` measures the time per sample, as for generative models. Default: none."""
+
+    estimator_columns: ClassVar[tuple[str, str]] = ("features", "labels")
+    """The columns of samples that an estimator gets: features, shape (events, features), and labels."""
 
     location: ClassVar[str] = ""
     """Name or file of the class, from which `clew.recipe.find` loads it. Set by clew."""
@@ -187,6 +190,33 @@ class Recipe:
     def model(self) -> nn.Module:
         """A new network. Every process builds one; rank 0 sends its weights to the others."""
         raise RecipeError(f"recipe {type(self).__name__} must define model() -> torch.nn.Module")
+
+    def estimator(self) -> Any:
+        """A new estimator with the interface of scikit-learn, for example `xgboost.XGBClassifier()`.
+
+        A recipe that defines it needs neither `model` nor `loss`. The outputs of `forward` are the probabilities of the
+        classes, shape (events, classes), or the predicted values, shape (events, labels).
+        """
+        raise RecipeError(f"recipe {type(self).__name__} has no estimator")
+
+    @property
+    def has_estimator(self) -> bool:
+        """Whether the recipe trains an estimator and no network."""
+        return type(self).estimator is not Recipe.estimator
+
+    def estimator_weights(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The event weights with which an estimator is trained. Metrics use the weights of the samples.
+
+        Args:
+            weights: The weights of the samples.
+
+        Raises:
+            DataError: There are negative weights. Return `abs(weights)`, or zero for them, to accept such events.
+        """
+        negative = int((weights < 0).sum())
+        if negative:
+            raise DataError(f"{negative:,} of {len(weights):,} event weights are negative; define estimator_weights()")
+        return weights
 
     def adapt(self, model: nn.Module, dataset: Dataset) -> None:
         """Adapt a new network to the dataset on which it is trained, for example by setting its tables of scales.

@@ -201,7 +201,8 @@ def _error_location(error: BaseException, path: Path) -> str:
 def _check_class(kind: Any, where: str, location: str) -> type[Recipe]:
     if not (isinstance(kind, type) and issubclass(kind, Recipe)):
         raise RecipeError(f"{where} is not a subclass of clew.Recipe")
-    for required in ("prepare", "model"):
+    trained = "model" if kind.estimator is Recipe.estimator else "estimator"
+    for required in ("prepare", trained):
         if getattr(kind, required) is getattr(Recipe, required):
             raise RecipeError(f"{where}: recipe {kind.__name__} must define {required}()")
     kind.location = location

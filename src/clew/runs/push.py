@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,10 @@ from clew.storage import mask_secrets
 _RECORDS = 2000
 """Of one request, at most."""
 _BYTES = 1_000_000
+STUDY_FILE = "server.json"
+"""In the folder of a study: its number on a server."""
+TRIAL_NAME = re.compile(r"trial-(\d{4,9})(?:-|$)")
+"""The name of the run of a trial."""
 _FILES = {
     "report.html": "report",
     "plots/**/*": "plot",
@@ -157,6 +162,7 @@ class Pusher:
         dataset = json.loads(self.run.dataset_file.read_text())["key"] if self.run.dataset_file.exists() else None
         body: dict[str, Any] = {"uid": uid, "name": self.run.name, "recipe": str(config.get("recipe", ""))}
         body |= {"config": config, "environment": self.run.environment(), "dataset": dataset, "group": self.group}
+        body |= _study_facts(self.run, mask_secrets(self.link.server))
         answer = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
         self.number = int(answer["id"])
         self._mark(answer)
@@ -194,6 +200,18 @@ class Pusher:
             for path in sorted(self.run.path.glob(pattern)):
                 if path.is_file() and not path.name.startswith(".") and root in path.resolve().parents:
                     yield path, kind
+
+
+def _study_facts(run: Run, server: str) -> dict[str, int]:
+    """The study and the number of the trial, if the run is a trial of a study that the server knows."""
+    trial = TRIAL_NAME.match(run.path.name)
+    try:
+        facts = json.loads((run.path.absolute().parent.parent / STUDY_FILE).read_text()) if trial else {}
+    except (OSError, ValueError):
+        return {}
+    if trial is None or facts.get("server") != server or not isinstance(facts.get("study"), int):
+        return {}
+    return {"study": facts["study"], "trial": int(trial[1])}
 
 
 def identity(run: Run) -> str | None:

@@ -35,7 +35,7 @@ def code_references(settings: Mapping[str, Any]) -> dict[str, Any]:
         references["recipe"] = recipe
     if recipe == "columns":
         model = settings.get("model")
-        if isinstance(model, Mapping) and model.get("build"):
+        if isinstance(model, Mapping) and (model.get("build") or model.get("estimator")):
             references["model"] = dict(model)
         if ":" in str(settings.get("loss", "")):
             references["loss"] = settings["loss"]
@@ -89,9 +89,13 @@ def code_names(run: Run, *, recipe: bool = True) -> list[str]:
     references = code_references(read_document(run.config_file).data)
     if not recipe:
         references.pop("recipe", None)
-    names = [f"{key}: {value if isinstance(value, str) else value['build']}" for key, value in references.items()]
+    names = [f"{key}: {_reference(value)}" for key, value in references.items()]
     files = sorted(name for name in _code_files(run) if not name.endswith(SAVED_CODE))
     return [*files, *names] if recipe or names else []
+
+
+def _reference(value: Any) -> str:
+    return value if isinstance(value, str) else str(value.get("build") or value.get("estimator"))
 
 
 def _code_files(run: Run) -> dict[str, Path]:

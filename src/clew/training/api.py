@@ -37,10 +37,13 @@ from clew.training.start_weights import find_weights
 from clew.training.train_settings import TrainSettings, named_settings, with_optimizer
 from clew.training.training_start import TrainingStart
 
+_MODEL_SETTINGS = ("outputs", "penalties", "estimator", "negative_weights")
+"""Settings of `clew.models.columns.ModelSource` that are arguments of `train`."""
+
 
 @named_settings
 def train(
-    recipe: str | Path | Recipe | type[Recipe] | Callable[..., Any],
+    recipe: str | Path | Recipe | type[Recipe] | Callable[..., Any] | None = None,
     dataset: Dataset | TrainingData | None = None,
     val: TrainingData | None = None,
     *,
@@ -52,13 +55,13 @@ def train(
 ) -> Run:
     """Train a model and return the run.
 
-    There are two ways to call it. With a recipe: `clew.train("tracking", "dataset", epochs=5)`. With a plain model
-    and plain data: `clew.train(model, train_data, val_data, features="X", labels="Y")`.
+    There are two ways to call it. With a recipe: `clew.train("tracking", "dataset", epochs=5)`. With a plain model and
+    plain data: `clew.train(model, train_data, val_data, features="X", labels="Y")`, or with `estimator="xgboost"`.
 
     Args:
         recipe: A recipe (its name, its file, its class or an object), or a model. A model is an `nn.Module`, a Keras
-            model, a function that makes one of them, `"net.py:build"`, a Keras file (.keras, .h5, .json) or an
-            exported program (.pt2).
+            model, an estimator of xgboost, lightgbm or scikit-learn, a function that makes one of them,
+            `"net.py:build"`, a Keras file (.keras, .h5, .json) or an exported program (.pt2).
         dataset: With a recipe: a prepared dataset or its folder (default: the one in the settings). With a model: the
             training data, as files, a `clew.Table`, arrays by name, a data frame or a tuple (X, y).
         val: With a model: the validation data, in the same forms. Default: one fifth of the training data.
@@ -79,7 +82,7 @@ def train(
         seed: Seed of the initial weights and of the order of the samples.
         **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}`, `replicas=100` (an
             ensemble) or `start_from=run` (weights to start from). With a model also `features`, `labels`, `weight`,
-            `select`, `scale` and `loss`. Settings replace values in `config`. `TrainSettings` describes them.
+            `select`, `scale`, `loss`, `estimator`. Settings replace values in `config`; see `TrainSettings`.
 
     Returns:
         The finished run. `run.replicas()` are the members of an ensemble.
@@ -135,7 +138,8 @@ class TrainingRequest:
             if context.place.rank == 0:
                 warn_about_dataset(start.recipe, data)
             recipe, note = with_chosen_loss(start.recipe, data)
-            start = replace(start, recipe=recipe)
+            config = _estimator_settings(recipe, start.config) if recipe.has_estimator else start.config
+            start = replace(start, recipe=recipe, config=config)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
@@ -155,7 +159,9 @@ class TrainingRequest:
     ) -> tuple[str | Path | None, TrainingStart]:
         """Return the folder of the run (None for the next free one), the recipe and the checked settings."""
         recipe, dataset, settings = self.recipe, self.dataset, with_optimizer(self.settings)
-        if is_model(recipe):
+        if recipe is None and settings.get("estimator") is None:
+            raise ConfigError("name a recipe, a model or an estimator to train")
+        if is_model(recipe) or recipe is None:
             recipe, dataset, settings = _from_model(recipe, (dataset, self.val), settings, context, view)
         elif self.val is not None:
             raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
@@ -206,10 +212,8 @@ def resume(
             ...
         clew.errors.RunError: runs/sum is finished after 2 epochs; train it longer with --epochs N
     """
-    from clew.training.run_recipe import recipe_of_run
-
     run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
-    work, config = recipe_of_run(run, recipe, current_code=current_code)
+    work, config = _resumable(run, recipe, current_code=current_code, again=again)
     context = LaunchContext.join(run.path.parent)
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
@@ -228,6 +232,20 @@ def resume(
     start = TrainingStart(work, chosen, resume=True, lease=lease)
     with contextlib.closing(_view(progress, context, lease)) as view:
         return _store(run_training(reopen, start, context), chosen, context)
+
+
+def _resumable(run: Run, recipe: Any, *, current_code: bool, again: bool) -> tuple[Recipe, TrainConfig]:
+    """Return the recipe and the settings of a run.
+
+    Raises:
+        RunError: The run trains an estimator, which has no state to continue from.
+    """
+    from clew.training.run_recipe import recipe_of_run
+
+    work, config = recipe_of_run(run, recipe, current_code=current_code)
+    if work.has_estimator and not (again and run.state == "finished"):
+        raise RunError(f"{run.path}: an estimator is not resumed; train it again: clew train {run.path} --output NEW")
+    return work, config
 
 
 def _prepare_to_continue(run: Run, before: TrainConfig, chosen: TrainConfig, lease: Lease | None) -> None:
@@ -319,7 +337,10 @@ def _from_model(
     train_data, val_data = data
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
-    options = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
+    options = {name: settings.pop(name) for name in _MODEL_SETTINGS if name in settings}
+    options = {name: value for name, value in options.items() if value is not None}
+    if model is not None and options.get("estimator"):
+        raise ConfigError("name a model or an estimator, not both")
     if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
     recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)
@@ -330,6 +351,12 @@ def _from_model(
         return str(dataset.path)
 
     return recipe, Dataset(context.from_rank_zero("dataset", make)), settings
+
+
+def _estimator_settings(recipe: Recipe, config: TrainConfig) -> TrainConfig:
+    from clew.training.estimator_fit import estimator_settings  # which imports torch
+
+    return estimator_settings(recipe, config)
 
 
 def _default_name(recipe: Recipe) -> str:

@@ -21,6 +21,7 @@ from clew.core.disk_errors import disk_reason
 from clew.core.files import atomic_path
 from clew.core.format_version import check_format_version
 from clew.errors import DataError, RunError
+from clew.models.estimators import EstimatorModule
 from clew.runs import Run
 from clew.training.config import TrainConfig
 
@@ -84,6 +85,9 @@ def load_into(model: nn.Module, state: dict[str, Any], path: Path) -> None:
     Raises:
         RunError: The weights are of another model. The message names the first difference.
     """
+    if isinstance(model, EstimatorModule):
+        model.load_fitted(state, path)
+        return
     check_same_model(model.state_dict(), state, path)
     model.load_state_dict(state)
 

@@ -42,7 +42,7 @@ def check_has_loss(recipe: Recipe) -> None:
         RecipeError: It defines neither `loss` nor `step`.
     """
     kind = type(recipe)
-    if kind.step is Recipe.step and kind.loss is Recipe.loss:
+    if kind.step is Recipe.step and kind.loss is Recipe.loss and not recipe.has_estimator:
         name = kind.__name__
         raise RecipeError(
             f"{class_place(recipe)}: recipe {name} has no loss; define loss(outputs, batch), or step(model, batch)"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew.data.dataset import Dataset
+from clew.errors import ConfigError
 from clew.models.columns import LABELS, Columns
 from clew.recipe import Recipe
 
@@ -28,6 +29,8 @@ def with_chosen_loss(recipe: Recipe, dataset: Dataset) -> tuple[Recipe, str]:
     """
     if not isinstance(recipe, Columns) or recipe.config.loss != "auto" or LABELS not in dataset.manifest.columns:
         return recipe, ""
+    if recipe.has_estimator:
+        return _estimator_loss(recipe, dataset)
     field = dataset.manifest.columns[LABELS]
     values = _two_values(dataset.manifest.statistics.get(LABELS, {}))
     numbers = math.prod(field["shape"])
@@ -46,6 +49,28 @@ def with_chosen_loss(recipe: Recipe, dataset: Dataset) -> tuple[Recipe, str]:
     elif values is not None:
         what, other = f"all labels are {values[0]:g} or {values[1]:g}", "for a classification, number classes 0 and 1"
     return recipe, f"loss: mse, because {what}; {other}"
+
+
+def _estimator_loss(recipe: Columns, dataset: Dataset) -> tuple[Recipe, str]:
+    """Return the recipe of an estimator with the loss of its kind. For a short name, the labels decide the kind.
+
+    Raises:
+        ConfigError: A classifier was chosen, and the labels are not classes.
+    """
+    from clew.models.estimators.lookup import LIBRARIES, is_classifier
+
+    field = dataset.manifest.columns[LABELS]
+    values = _two_values(dataset.manifest.statistics.get(LABELS, {}))
+    classes = np.dtype(field["dtype"]).kind in "iub" or values == (0.0, 1.0)
+    name = recipe.config.model.estimator
+    classifier = classes if name in LIBRARIES else is_classifier(recipe.estimator())
+    if classifier and not classes:
+        raise ConfigError(f"{name} predicts classes, and the labels are other numbers; choose a regressor")
+    loss = "cross_entropy" if classifier else "mse"
+    what = "are classes" if classes else "are numbers"
+    note = f"loss: {loss}, because the labels {what}" if name in LIBRARIES else ""
+    other = f"; --loss {'mse trains a regression' if classifier else 'cross_entropy is for classes'}" if note else ""
+    return Columns(recipe.config.model_copy(update={"loss": loss})), note + other
 
 
 def _two_values(statistics: dict[str, Any]) -> tuple[float, float] | None:

@@ -107,12 +107,14 @@ def _train_local_rank(run: Run, start: TrainingStart, rank: int, ranks: int) -> 
 def _train_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any) -> None:
     import torch
 
+    from clew.training import estimator_fit
     from clew.training.strategies import entry_point
 
     config = start.config
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
     with _deterministic_algorithms() if config.deterministic else contextlib.nullcontext():
-        entry_point(config)(run, start, place, store)
+        train = estimator_fit.run_rank if start.recipe.has_estimator else entry_point(config)
+        train(run, start, place, store)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def is_model(thing: Any) -> bool:
         return ".py:" in str(thing) or Path(thing).suffix in loading.MODEL_ENDINGS
     if isinstance(thing, (FunctionType, type)):
         return not (isinstance(thing, type) and issubclass(thing, Recipe))
-    return loading.is_keras(thing) or loading.is_module(thing)
+    return loading.is_keras(thing) or loading.is_module(thing) or loading.is_estimator(thing)
 
 
 def recipe_for(
@@ -50,7 +50,7 @@ def recipe_for(
     """Return a recipe for a model.
 
     Args:
-        model: A model, a function that makes one, or the location of one of them.
+        model: A model, a function that makes one, or the location of one of them; None if `options` name an estimator.
         data: The training data. Features and labels that `columns` does not name are searched in it.
         columns: Settings of `clew.models.columns.InputColumns`; None for a default.
         loss: Name or location of the loss.
@@ -70,15 +70,20 @@ def recipe_for(
     build = _absolute_location(str(model)) if isinstance(model, (str, Path)) else ""
     if ":" in _absolute_location(loss):
         load_code(_absolute_location(loss))  # report a missing loss before anything is built
+    made = None if build else _make_model(model, arguments)
+    if options.get("estimator"):
+        options["estimator"] = _absolute_location(options["estimator"])
+    elif loading.is_estimator(made) and not loading.is_module(made):
+        made, (options["estimator"], arguments) = None, loading.estimator_reference(made)
     settings = {
         "columns": chosen,
         "model": {"build": build, "arguments": dict(arguments), **options},
         "loss": _absolute_location(loss),
     }
-    recipe = Columns(ColumnsConfig.model_validate(settings), model=None if build else _make_model(model, arguments))
+    recipe = Columns(ColumnsConfig.model_validate(settings), model=made)
     if ":" in build:
         load_code(build)
-    elif build or loading.is_keras(recipe.model_object):
+    elif build or recipe.has_estimator or loading.is_keras(recipe.model_object):
         recipe.model()
     resolve(recipe)
     return recipe
@@ -92,7 +97,7 @@ def _make_model(model: Any, arguments: Mapping[str, Any]) -> Any:
         made = model(**arguments)
     except TypeError as error:
         raise ConfigError(f"{model.__name__} cannot be called with {dict(arguments)}: {error}") from error
-    return loading.check_is_model(made, model.__name__)
+    return made if loading.is_estimator(made) else loading.check_is_model(made, model.__name__)
 
 
 def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
@@ -166,7 +171,10 @@ def _absolute_location(location: str) -> str:
 
 def run_name(recipe: Columns) -> str:
     """The name of a run of this recipe, made from the name of its model."""
-    build = recipe.config.model.build
+    build, estimator = recipe.config.model.build, recipe.config.model.estimator
+    if estimator and not estimator.partition(":")[0].endswith(".py"):
+        return str(estimator.rpartition(":")[2].lower())
+    build = build or estimator
     if build:
         return Path(build.rpartition(":")[0] or build).stem
     model = recipe.model_object

@@ -93,10 +93,10 @@ def with_saved_places(run: Run, code: SavedCode, config: Any) -> Any:
     for key, path in _places(config):
         copy = saved.get(str(path))
         if copy is not None and Path(copy).is_file():
-            old = config.model.build if key == "model" else config.loss
+            old = config.loss if key == "loss" else getattr(config.model, key)
             new = copy + old[len(str(path)) :]
-            model = config.model.model_copy(update={"build": new})
-            config = config.model_copy(update={"model": model} if key == "model" else {"loss": new})
+            model = config.model if key == "loss" else config.model.model_copy(update={key: new})
+            config = config.model_copy(update={"model": model, **({"loss": new} if key == "loss" else {})})
     return config
 
 
@@ -172,8 +172,8 @@ def _recipe_file(recipe: Recipe) -> tuple[Path, Path] | None:
 
 
 def _places(config: Any) -> Iterator[tuple[str, Path]]:
-    """Yield the files of the model and the loss of a `Columns` recipe, which may be missing by now."""
-    for key, text in (("model", config.model.build), ("loss", config.loss)):
+    """Yield the files of the model, the estimator and the loss of a `Columns` recipe, which may be missing by now."""
+    for key, text in (("build", config.model.build), ("estimator", config.model.estimator), ("loss", config.loss)):
         path = Path(text if Path(text).suffix in MODEL_ENDINGS else text.rpartition(":")[0])
         if path.suffix and path.is_absolute():
             yield key, path

@@ -23,8 +23,11 @@ class ModelSettings(TypedDict, total=False):
     loss: Any
     """A name, or a function of outputs and labels."""
     arguments: Mapping[str, Any]
-    """Arguments of the function that makes the model."""
+    """Arguments of the function that makes the model, or parameters of the estimator."""
     outputs: Any
+    estimator: str | None
+    """Instead of a model: "xgboost", "lightgbm", "module:Class" or "file.py:name" of a scikit-learn estimator."""
+    negative_weights: Any
     penalties: Any
 
 

@@ -20,6 +20,9 @@ from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.errors import ClewError, RecipeError
 from clew.metrics import Mean, Metric
+from clew.models.estimators import EstimatorModule
+from clew.models.estimators.lookup import check_estimator
+from clew.models.losses import loss_by_name
 from clew.recipe import Loss, Recipe
 from clew.recipe_errors import recipe_error, recipe_errors, wrong_return
 from clew.training.engine import as_loss
@@ -63,7 +66,7 @@ def build_model(recipe: Recipe, start_from: str | None = None, *, dataset: Datas
         RunError: The file is of another model.
     """
     with recipe_errors():
-        model: Any = recipe.model()
+        model: Any = _estimator_module(recipe) if recipe.has_estimator else recipe.model()
     if not isinstance(model, nn.Module):
         raise wrong_return(recipe, "model", f"a {type(model).__name__}")
     if start_from is not None:
@@ -72,6 +75,16 @@ def build_model(recipe: Recipe, start_from: str | None = None, *, dataset: Datas
         with recipe_errors():
             recipe.adapt(model, dataset)
     return model
+
+
+def _estimator_module(recipe: Recipe) -> EstimatorModule:
+    """Return the estimator of a recipe as a module.
+
+    Raises:
+        RecipeError: It is no estimator.
+    """
+    made = recipe.estimator()
+    return EstimatorModule(check_estimator(made, f"{type(recipe).__name__}.estimator()"), recipe.estimator_columns[0])
 
 
 def evaluate_batches(
@@ -173,9 +186,9 @@ def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
     Raises:
         RecipeError: The recipe returned something else.
     """
-    if type(recipe).loss is Recipe.loss:
+    if type(recipe).loss is Recipe.loss and not recipe.has_estimator:
         return BatchLosses({})
-    loss: Any = recipe.loss(outputs, batch)
+    loss: Any = _loss(recipe, outputs, batch)
     if not isinstance(loss, (Tensor, Loss)):
         raise wrong_return(recipe, "loss", f"a {type(loss).__name__}")
     total, weight = as_loss(loss, batch)
@@ -183,6 +196,15 @@ def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
     if not isinstance(loss, Tensor) or loss.ndim != 1:
         return BatchLosses(metric)
     return BatchLosses(metric, loss.detach().float().cpu().numpy())
+
+
+def _loss(recipe: Recipe, outputs: Any, batch: Batch) -> Any:
+    """Return the loss of a recipe; of an estimator without a loss, the cross-entropy or the squared error."""
+    if type(recipe).loss is not Recipe.loss:
+        return recipe.loss(outputs, batch)
+    labels = batch[recipe.estimator_columns[1]]
+    classes = outputs.shape[1] > 1 and not labels.is_floating_point()
+    return loss_by_name("cross_entropy" if classes else "mse", probabilities=classes)(outputs, labels)
 
 
 def outputs_by_name(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

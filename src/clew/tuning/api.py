@@ -31,6 +31,7 @@ from clew.tuning.pack_executor import PackExecutor
 from clew.tuning.resource_slots import trial_slots
 from clew.tuning.space import Template
 from clew.tuning.study import Study
+from clew.tuning.study_push import study_pushed
 
 STUDIES = Path("studies")
 """The folder of studies whose path is not given."""
@@ -88,10 +89,14 @@ def tune(
         trial_executor: Executor = FunctionExecutor(function)
     else:
         trial_executor = (executor or partial(local_executor, template))(opened)
-    coordinator = StudyCoordinator(
-        opened, trial_executor, on_progress=None if on_progress is None else partial(on_progress, opened)
-    )
-    _run(coordinator)
+    with study_pushed(opened) as snapshot:
+
+        def progress() -> None:
+            snapshot()
+            if on_progress is not None:
+                on_progress(opened)
+
+        _run(StudyCoordinator(opened, trial_executor, on_progress=progress))
     return opened
 
 

@@ -41,6 +41,8 @@ def _best_validation(validations: list[Record], objectives: Sequence[Objective])
     first = next((objective for objective in objectives if objective.validated), None)
     if first is None or not validations:
         return validations[-1] if validations else {"metrics": {}}
+    # after a boosting round nothing is saved: only the last validation is that of a checkpoint
+    validations = [record for record in validations if not record.get("partial")] or validations
     name, sign = str(first.validated), 1 if first.goal == "minimize" else -1
     with_metric = [record for record in validations if record["metrics"].get(name) is not None]
     if not with_metric:

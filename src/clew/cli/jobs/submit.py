@@ -54,8 +54,8 @@ def _submit_to_site(site: str, options: SubmitOptions) -> None:
         return
     if options.trials_as_jobs:
         raise ConfigError(f"--trials-as-jobs needs a server; without one: clew tune run {options.recipe} --on {site}")
-    if options.model is not None or options.kind == "bench":
-        verb = "train --model" if options.model is not None else "bench"
+    if options.without_recipe or options.kind == "bench":
+        verb = "train --model" if options.without_recipe else "bench"
         raise ConfigError(f"this goes to {site} only through a server; without one: clew {verb} ... --on {site}")
     training = {name: getattr(options, name) for name in ("dataset", "workers", "epochs", "settings", "output")}
     training["settings"] = [*(options.settings or ()), *_store_settings(options)]
@@ -100,7 +100,7 @@ def _submission(options: SubmitOptions) -> Submission:
         requeue=options.requeue,
         arguments=options.arguments or (),
         trials_as_jobs=options.trials_as_jobs,
-        model=None if options.model is None else {"model": options.model, **options.file_options()},
+        model=options.model_options() if options.without_recipe else None,
     )
 
 

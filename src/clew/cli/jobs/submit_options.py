@@ -105,17 +105,17 @@ class SubmitOptions(ModelOptions, ResourceOptions):
         """
         if self.kind not in _KINDS:
             raise ConfigError(f"--kind {self.kind}: no such kind{nearest(self.kind, _KINDS)}")
-        if bool(self.recipe) == (self.model is not None):
-            raise ConfigError("name a recipe, or a model with --model; see --help for examples")
+        if sum((bool(self.recipe), self.model is not None, self.estimator is not None)) != 1:
+            raise ConfigError("name a recipe, a model with --model, or an estimator with --estimator; see --help")
         if self.arguments and self.kind != "script":
             raise ConfigError(f"{self.arguments[0]}: only --kind script takes arguments after the first")
         if self.kind == "script" and self.epochs is not None:
             raise ConfigError("--epochs: a script takes its own arguments, after --")
         files = self.file_options()
-        if self.model is None and any(value is not None for value in files.values()):
-            raise ConfigError(f"{', '.join(f'--{name}' for name in files)} go with --model")
-        if self.model is not None and self.kind != "train":
-            raise ConfigError(f"--kind {self.kind}: --model is for train")
+        if not self.without_recipe and any(value is not None for value in files.values()):
+            raise ConfigError(f"{', '.join(f'--{name}' for name in files)} go with --model or --estimator")
+        if self.without_recipe and self.kind != "train":
+            raise ConfigError(f"--kind {self.kind}: --model and --estimator are for train")
         if self.trials_as_jobs and self.kind != "tune":
             raise ConfigError(f"--trials-as-jobs goes with --kind tune, not with {self.kind}")
         if self.input and self.kind != "prepare":
@@ -126,6 +126,15 @@ class SubmitOptions(ModelOptions, ResourceOptions):
     def file_options(self) -> dict[str, Any]:
         """The files, columns, loss and scaling of a training without a recipe."""
         return {"train": self.train_files, "val": self.val_files, **self.column_options()}
+
+    @property
+    def without_recipe(self) -> bool:
+        """Whether a model or an estimator is trained without a recipe."""
+        return self.model is not None or self.estimator is not None
+
+    def model_options(self) -> dict[str, Any]:
+        """The options of a training without a recipe."""
+        return {"model": self.model, "estimator": self.estimator, **self.file_options()}
 
     @property
     def workers_setting(self) -> str:

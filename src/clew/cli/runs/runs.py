@@ -21,6 +21,9 @@ def list_(
         list[str] | None,
         typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable."),
     ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="QUERY", help="Only matching runs: 'lr < 0.01 and efficiency > 0.9'.")
+    ] = "",
     sort: Annotated[
         str, typer.Option(metavar="METRIC|time|name", help="Sort by a metric (largest first), or time (newest first).")
     ] = "name",
@@ -37,23 +40,29 @@ def list_(
       clew runs list
       clew runs list demo/runs --state failed --sort time
       clew runs list --sort loss --reverse
+      clew runs list --where 'lr < 0.01 and test/efficiency > 0.9'
       clew runs list --json
       clew runs list --server --state running
     """
     if server:
         from clew.cli.runs.server_runs import list_server_runs
 
-        list_server_runs(states=state or (), as_json=json)
+        list_server_runs(states=state or (), where=where, as_json=json)
         return
     from clew.cli.runs import listing
     from clew.runs.listing_cache import list_folder
 
     listed = list_folder(root)
     matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse) if listed else []
+    if where:
+        from clew.cli.runs.selection import matching_runs
+
+        chosen = {each.path for each in matching_runs(listed, where)}
+        matching = [each for each in matching if each.path in chosen]
     if json:
         typer.echo(listing.as_json(matching))
     elif not matching:
-        message = f"none of {len(listed)} runs in {bold(root)} is {' or '.join(state or ())}"
+        message = f"none of {len(listed)} runs in {bold(root)} is {' or '.join(state or ()) or 'matched by --where'}"
         console.print(message if listed else f"no runs in {bold(root)}; `clew train` makes one")
     else:
         listing.show(matching, first=sort)

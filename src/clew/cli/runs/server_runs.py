@@ -17,7 +17,7 @@ _METRICS = 3
 """Number of metrics in the list."""
 
 
-def list_server_runs(*, states: Sequence[str], as_json: bool) -> None:
+def list_server_runs(*, states: Sequence[str], where: str = "", as_json: bool) -> None:
     """Print the runs that the user may see, the newest first."""
     from clew.client.client import Client
 
@@ -25,7 +25,7 @@ def list_server_runs(*, states: Sequence[str], as_json: bool) -> None:
         if state not in STATES:
             raise ConfigError(f"--state {state}: no such state{nearest(state, STATES)}")
     with Client() as client:
-        runs = list(client.runs.list(state=list(states)))
+        runs = list(client.runs.list(state=list(states), where=where))
     if as_json:
         typer.echo(json.dumps([run.model_dump() for run in runs], indent=1))
         return

@@ -27,7 +27,9 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
     if options["detach"]:
         raise ConfigError("--detach is for this machine: a job of --on SITE continues by itself (--no-follow)")
     settings = train_task.all_settings(task)
-    config = load_settings("columns" if task.model else str(task.resume or task.recipe), settings).train
+    config = load_settings(
+        "columns" if task.model or task.estimator else str(task.resume or task.recipe), settings
+    ).train
     if not site.profile.takes_jobs:
         from clew.cli.jobs.panda import training_work
 
@@ -39,9 +41,9 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
         task = task.model_copy(update={"continues": True})
         return SiteWork("train", run.path, task, workers=workers, requeue=True)
-    if task.model is None and not site.values["after"]:
+    if task.recipe is not None and not site.values["after"]:
         Dataset(config.dataset)
-    source = (task.recipe or task.model or "").split(":")[0]
+    source = (task.recipe or task.model or task.estimator or "").split(":")[0]
     output = Path(task.output or next_run_path(Path("runs"), Path(source).stem))
     remove_untrained(output)
     if output.exists():
@@ -71,6 +73,7 @@ def train(options: TrainOptions) -> None:
       clew train tracking --from tracking-001 --lr 1e-4 --batch-size 128 --device cuda:1
       clew train tracking --workers 8 --on mycluster --nodes 2 --wall-time 4h
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
+      clew train --estimator xgboost --train 'jets*.root' --features pt,eta,mass --labels is_top --weight mc_weight
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
       torchrun --nproc-per-node 4 --no-python clew train tracking
 
@@ -94,7 +97,7 @@ def _detach(task: TrainTask) -> None:
     from clew.runs import Run
     from clew.runs.folder import find_run_path, next_run_path
 
-    source = task.recipe or (task.model or "").split(":")[0]
+    source = task.recipe or (task.model or task.estimator or "").split(":")[0]
     name = task.resume or task.output or str(next_run_path(Path("runs"), Path(source).stem))
     run = Run(Path("runs", storage.base_name(name)) if storage.is_url(name) else find_run_path(name))
     if task.resume is None and task.output is None:

@@ -26,6 +26,14 @@ class ModelOptions:
             **MODEL_PANEL,
         ),
     ] = None
+    estimator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Boosted trees: xgboost, lightgbm, module:Class of scikit-learn, or file.py:name.",
+            **MODEL_PANEL,
+        ),
+    ] = None
     train_files: Annotated[
         list[str] | None, typer.Option("--train", metavar="FILES", help="Files or globs to train on.", **MODEL_PANEL)
     ] = None

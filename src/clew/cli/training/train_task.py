@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clew.runs import Run
 
 _COLUMN_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
-_ONE_OF = "name a recipe to train, a run to continue (--resume RUN), or a model (--model)"
+_ONE_OF = "name a recipe to train, a run to continue (--resume RUN), a model (--model), or an estimator (--estimator)"
 
 
 def check_source(task: TrainTask) -> None:
@@ -32,7 +32,7 @@ def check_source(task: TrainTask) -> None:
     Raises:
         ConfigError: it names nothing, or more than one thing.
     """
-    if sum(value is not None for value in (task.recipe, task.resume, task.model)) != 1:
+    if sum(value is not None for value in (task.recipe, task.resume, task.model, task.estimator)) != 1:
         raise ConfigError(_ONE_OF)
 
 
@@ -44,8 +44,9 @@ def run(task: TrainTask, index: int | None = None) -> None:
     check_source(task)
     files = {"train": task.train_files, "val": task.val_files, **_columns(task)}
     model_options = [f"--{name}" for name, value in files.items() if value is not None]
-    if task.model is None and model_options:
-        raise ConfigError(f"{', '.join(model_options)}: only together with --model; a recipe has its own columns")
+    if task.model is None and task.estimator is None and model_options:
+        names = ", ".join(model_options)
+        raise ConfigError(f"{names}: only together with --model or --estimator; a recipe has its own columns")
     if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     if console.is_terminal and current_rank().rank == 0:
@@ -107,7 +108,7 @@ def _train(task: TrainTask, minutes: float | None, view: RunView) -> Run:
     from clew.training.run_recipe import warn_if_code_changed
 
     settings = all_settings(task, minutes)
-    if task.model is not None:
+    if task.model is not None or task.estimator is not None:
         return _train_model(task, settings, view)
     warn_if_code_changed(str(task.recipe))
     loaded = load_settings(str(task.recipe), settings)
@@ -124,11 +125,12 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
     loaded = load_settings("columns", settings)
     model = loaded.recipe.config.model
     options: dict[str, Any] = {**to_data(loaded.train), "arguments": model.arguments}
-    options |= {"outputs": model.outputs, "penalties": model.penalties}
+    options |= {"outputs": model.outputs, "penalties": model.penalties, "estimator": task.estimator}
+    options["negative_weights"] = model.negative_weights
     options |= {name: value for name, value in _columns(task).items() if value is not None}
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))
-    return train(str(task.model), train_files, val_files, output=task.output, progress=view, **options)
+    return train(task.model, train_files, val_files, output=task.output, progress=view, **options)
 
 
 def _resume(task: TrainTask, minutes: float | None, view: RunView) -> Run:

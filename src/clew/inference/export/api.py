@@ -26,6 +26,7 @@ from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of_run
+from clew.training.validation import build_model
 from clew.version import __version__
 
 TOLERANCE = 1e-4
@@ -120,7 +121,7 @@ def export(
 
 
 def _load_model(recipe: Recipe, run: Run, weights: str) -> nn.Module:
-    model = recipe.model()
+    model = build_model(recipe)
     checkpoint.load(model, run.checkpoint(weights))
     return model.eval()
 

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
-from clew.inference.export import onnx_attention, onnx_convolution, onnx_recurrent, onnx_sums
+from clew.inference.export import onnx_attention, onnx_convolution, onnx_estimator, onnx_recurrent, onnx_sums
 from clew.inference.exported_model import ENTRY
 from clew.inference.flat_forward import FlatForward, ModelInput
 from clew.inference.saved_model import SAVED_MODEL_ENTRY, check_tensorflow, save_keras_content
+from clew.models.estimators import EstimatorModule
 from clew.models.keras import KerasChain, KerasModule, load_keras, to_bytes, to_keras, without_array_warnings
 
 
@@ -41,6 +42,8 @@ FileWriter = Callable[[Path, str], None]
 
 def write_torch_program(work: ExportWork) -> FileWriter:
     """Write a program that loads without clew: `torch.export.load(path).module()(*tensors)` returns outputs by name."""
+    if isinstance(work.model, EstimatorModule):
+        raise RecipeError(f"{work.model.origin} is not a network: it cannot be a torch program; use --to onnx")
     program = onnx_recurrent.restore_torch_operations(trace_forward(work))
 
     def write(path: Path, facts: str) -> None:
@@ -57,6 +60,26 @@ def write_onnx(work: ExportWork) -> FileWriter:
         import onnxscript  # noqa: F401  torch's exporter needs it
     except ImportError as error:
         raise ConfigError(f"ONNX files need the extra onnx (pip install 'clew[onnx]'): {error}") from error
+    model = _estimator_proto(work) if isinstance(work.model, EstimatorModule) else _network_proto(work)
+
+    def write(path: Path, facts: str) -> None:
+        onnx.helper.set_model_props(model, {"clew": facts})
+        onnx.save(model, path)
+
+    return write
+
+
+def _estimator_proto(work: ExportWork) -> Any:
+    assert isinstance(work.model, EstimatorModule)
+    return onnx_estimator.estimator_to_onnx(work.model, work.inputs, output_names(work))
+
+
+def _network_proto(work: ExportWork) -> Any:
+    """Return a network as an ONNX model.
+
+    Raises:
+        RecipeError: ONNX does not have one of its operations.
+    """
     program, outputs = trace_forward(work), output_names(work)
     try:
         with _without_exporter_messages():
@@ -79,12 +102,7 @@ def write_onnx(work: ExportWork) -> FileWriter:
     _remove_source_lines(model.graph)
     for function in model.functions:
         _remove_source_lines(function)
-
-    def write(path: Path, facts: str) -> None:
-        onnx.helper.set_model_props(model, {"clew": facts})
-        onnx.save(model, path)
-
-    return write
+    return model
 
 
 def write_keras(work: ExportWork) -> FileWriter:

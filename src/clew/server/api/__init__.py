@@ -23,6 +23,7 @@ SUBJECTS = (
     "jobs",
     "agents",
     "studies",
+    "views",
 )
 """In the order in which paths are compared: the most frequent requests come first."""
 

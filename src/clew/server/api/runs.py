@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from clew.client.runs import RunInfo
+from clew.runs.push import TRIAL_NAME
 from clew.server.accounts.audit import record_action
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import (
@@ -33,10 +34,12 @@ from clew.server.api.dependencies import (
     visible_row,
 )
 from clew.server.api.fast_routes import fast_route
-from clew.server.database.tables import artefacts, groups, runs, streams, tags, users
+from clew.server.database.tables import artefacts, groups, jobs, runs, streams, studies, tags, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
 from clew.server.runs.recompute import delete_records
+from clew.server.runs.run_query import run_query
+from clew.server.runs.run_values import save_values, setting_values
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
 _LIST_COLUMNS: list[sa.ColumnElement[Any]] = [
@@ -70,6 +73,13 @@ class RunRow(RunInfo):
     uid: str
     workers: int
     updated: float
+    study: int | None = None
+    trial: int | None = None
+    note: str = ""
+    archived: float | None = None
+    """When it was archived."""
+    deleted: float | None = None
+    """When it was deleted; it can be restored."""
 
 
 class RunDetail(RunRow):
@@ -96,12 +106,14 @@ def list_runs(
     tag: Annotated[list[Word] | None, Query(max_length=10)] = None,
     recipe: Text | None = None,
     search: Text | None = None,
+    where: Text = "",
 ) -> ResultPage[RunRow]:
-    """List the runs that the caller may see, the newest first.
+    """List the runs that the caller may see, the newest first, without deleted ones.
 
+    `where` is a query: `lr < 0.01 and efficiency > 0.9 and tag:paper`.
     `search` looks in names, recipes, hosts, messages, owners, tags and settings.
     """
-    query = visible_runs(caller)
+    query = visible_runs(caller).where(runs.c.deleted.is_(None))
     if state:
         query = query.where(runs.c.state.in_(state))
     for name in tag or ():
@@ -111,6 +123,7 @@ def list_runs(
     for word in search_words(search or ""):
         query = query.where(_matches(word))
     with service.database.read() as connection:
+        query = query.where(run_query(connection, where).condition) if where.strip() else query
         page = paginate(connection, query, runs.c.id, dict, limit=limit, after=after)
         return ResultPage(items=run_rows(connection, page.items), next=page.next)
 
@@ -164,15 +177,57 @@ class RunChange(Body):
     state: Literal["interrupted"] | None = None
     """For a run whose process is gone. A run whose end is recorded does not change."""
     message: Text | None = None
+    note: Text | None = None
+    archived: bool | None = None
+    """Whether lists leave it out."""
+    deleted: bool | None = None
+    """Whether it is hidden. False restores it. `DELETE` removes a run for good."""
+
+
+class RunChanges(Body):
+    """The same changes of several runs."""
+
+    runs: list[Annotated[int, Field(ge=1, le=2**63 - 1)]] = Field(min_length=1, max_length=500)
+    add_tags: list[Word] = Field(default_factory=list, max_length=20)
+    archived: bool | None = None
+    deleted: bool | None = None
+
+
+@router.post("/changes", status_code=204)
+async def change_runs(service: ServiceOf, caller: Author, body: RunChanges) -> None:
+    """Tag, archive, delete or restore several runs; all or none."""
+
+    def work(transaction: Transaction) -> None:
+        for number in dict.fromkeys(body.runs):
+            visible_row(transaction.connection, runs, number, caller, "run")
+            known = set(transaction.execute(sa.select(tags.c.name).where(tags.c.run == number)).scalars())
+            new = sorted(set(body.add_tags) - known)
+            if new:
+                transaction.execute(tags.insert(), [{"run": number, "name": name} for name in new])
+        times = _times_of_marks(body.archived, body.deleted)
+        if times:
+            transaction.execute(runs.update().where(runs.c.id.in_(body.runs)).values(times))
+        facts = body.model_dump(exclude_none=True, exclude={"runs"})
+        record_action(transaction, caller, "change runs", f"run:{body.runs[0]}", runs=body.runs, **facts)
+        transaction.notify("runs", *(f"run:{number}" for number in body.runs))
+
+    await service.write_async(work)
+
+
+def _times_of_marks(archived: bool | None, deleted: bool | None) -> dict[str, float | None]:
+    """Return the columns that archive, delete or restore a run; a mark that is None stays as it is."""
+    marks = {"archived": archived, "deleted": deleted}
+    return {name: time.time() if mark else None for name, mark in marks.items() if mark is not None}
 
 
 @router.patch("/{number}")
 async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body: RunChange) -> RunRow:
-    """Rename a run, share it with a group, or mark it as interrupted."""
+    """Rename, annotate, share, archive, delete or restore a run, or mark it as interrupted."""
 
     def work(transaction: Transaction) -> RunRow:
         row = visible_row(transaction.connection, runs, number, caller, "run")
-        facts = body.model_dump(exclude_none=True)
+        facts = body.model_dump(exclude_none=True, exclude={"archived", "deleted"})
+        facts |= _times_of_marks(body.archived, body.deleted)
         if "group" in body.model_fields_set:
             facts["group"] = _new_group(transaction, caller, row, body.group)
         if facts.pop("state", None) and row.state in ("created", "running"):
@@ -275,11 +330,25 @@ def _existing_run(transaction: Transaction, caller: Caller, body: NewRun) -> int
     return transaction.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
 
 
+def _study_of(transaction: Transaction, caller: Caller, body: NewRun) -> dict[str, Any]:
+    """Return the study and the trial of a new run; a study that the caller may not see is left out."""
+    if caller.job is not None and body.study is None:
+        job = sa.select(jobs.c.study).where(jobs.c.id == caller.job, jobs.c.kind == "trial")
+        trial = TRIAL_NAME.match(body.name)
+        return {"study": transaction.scalar(job), "trial": int(trial[1]) if trial else body.trial}
+    if body.study is None:
+        return {}
+    row = transaction.execute(sa.select(studies).where(studies.c.id == body.study)).one_or_none()
+    visible = row is not None and caller.can_see(row)
+    return {"study": body.study if visible else None, "trial": body.trial if visible else None}
+
+
 def _insert_run(service: ServiceOf, transaction: Transaction, caller: Caller, body: NewRun) -> CreatedRun | None:
     """Insert a run; None if there is already a run with this `uid`."""
     now = time.time()
     values = body.model_dump(include={"uid", "name", "recipe", "config", "environment", "dataset", "study", "trial"})
     host = str(body.environment.get("host", ""))[:200].replace("\x00", "")
+    values |= _study_of(transaction, caller, body)
     values |= {"owner": caller.user, "group": caller.group_id(body.group, transaction.connection), "job": caller.job}
     values |= {"state": "created", "message": "", "host": host, "metrics": {}, "created": now, "updated": now}
     number = transaction.add_if_absent(runs, **values)
@@ -288,6 +357,7 @@ def _insert_run(service: ServiceOf, transaction: Transaction, caller: Caller, bo
     names = sorted(set(body.tags))
     if names:
         transaction.execute(tags.insert(), [{"run": number, "name": name} for name in names])
+    save_values(transaction, {number: setting_values(body.config)})
     record_action(transaction, caller, "make run", f"run:{number}", name=body.name)
     transaction.notify("runs")
     service.start_run(transaction, number, values)

@@ -66,7 +66,7 @@ def agent_gauges(agent: AgentInfo) -> dict[str, Any]:
 
 
 def _runs(connection: sa.Connection, viewer: Caller, *conditions: Any, limit: int) -> list[dict[str, Any]]:
-    query = visible_runs(viewer).where(*conditions).order_by(runs.c.id.desc()).limit(limit)
+    query = visible_runs(viewer).where(runs.c.deleted.is_(None), *conditions).order_by(runs.c.id.desc()).limit(limit)
     rows = [dict(row) for row in connection.execute(query).mappings()]
     return run_cards(connection, run_rows(connection, rows))
 
@@ -80,7 +80,7 @@ def _failed(connection: sa.Connection, viewer: Caller, since: float) -> list[dic
         if (each.ended or 0) > since
     ]
     without_job = visible_runs(viewer).where(
-        runs.c.state.in_(_FAILED_STATES), runs.c.job.is_(None), runs.c.updated > since
+        runs.c.state.in_(_FAILED_STATES), runs.c.job.is_(None), runs.c.deleted.is_(None), runs.c.updated > since
     )
     for row in connection.execute(without_job.order_by(runs.c.id.desc()).limit(50)).mappings():
         ended = row["ended"] or row["updated"]

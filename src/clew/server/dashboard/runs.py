@@ -2,60 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from clew.runs.folder import STATES
-from clew.runs.scores import Score
+from clew.runs.query import FACTS, QueryError
 from clew.server.accounts.caller import Caller
-from clew.server.api.dependencies import Number, search_words
-from clew.server.api.runs import RunRow, run_rows, visible_runs
+from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout, run
-from clew.server.dashboard.run_cards import LOSS_METRICS, run_cards
-from clew.server.database.tables import runs, summary, tags, users
-from clew.server.runs.evaluations import RunEvaluation, run_evaluations
+from clew.server.dashboard.run_cards import run_cards
+from clew.server.dashboard.run_columns import chosen_columns, groups, metric_columns, split_names
+from clew.server.dashboard.run_list import RunSelection, listed, selected, study_facts
+from clew.server.database.tables import runs, tags, views
+from clew.server.runs.evaluations import run_evaluations
+from clew.server.runs.run_values import values_of_runs
 
 router = layout.router()
 _PAGE = 50
-_METRIC_COLUMNS = 2
-"""Metrics that have a column."""
-SORT_KEYS = ("started", "name", "loss", "seconds")
+_COMPLETED_RUNS = 40
+"""Newest runs whose settings and metrics are offered as completions."""
+_GROUP_METRICS = 4
 Offset = Annotated[int, Query(ge=0, le=10**9)]
+_Text = Annotated[str, Query(max_length=2000)]
+
+
+def _selection(
+    q: _Text = "",
+    state: layout.Phrase = "",
+    tag: layout.Phrase = "",
+    sort: layout.Phrase = "-started",
+    columns: _Text = "",
+    group: layout.Phrase = "",
+    trials: layout.Phrase = "",
+    archived: layout.Phrase = "",
+) -> RunSelection:
+    return RunSelection(q, state, tag, sort, columns, group, trials, archived)
 
 
 @router.get("/runs")
 def index(
     request: Request,
     viewer: layout.Viewer,
-    q: layout.Phrase = "",
-    state: layout.Phrase = "",
-    tag: layout.Phrase = "",
-    sort: layout.Phrase = "-started",
+    selection: Annotated[RunSelection, Depends(_selection)],
     after: Offset = 0,
 ) -> Response:
-    """The list of runs, searched and sorted."""
-    selection: dict[str, Any] = {"q": q, "state": state, "tag": tag, "sort": sort}
+    """The list of runs: searched, sorted, with chosen columns, or grouped by settings."""
     with request.app.state.service.database.read() as connection:
-        query = _sorted(_selected(viewer, q, state, tag), sort).limit(_PAGE + 1).offset(after)
-        rows = [dict(row) for row in connection.execute(query).mappings()]
-        cards = run_cards(connection, run_rows(connection, [_list_values(row) for row in rows[:_PAGE]]))
-        evaluations = run_evaluations(connection, [card["id"] for card in cards])
-        all_tags = _tags(connection, viewer)
-    following = layout.link("/runs", **selection, after=after + _PAGE) if len(rows) > _PAGE else None
-    values: dict[str, Any] = {
-        "runs": cards,
-        "metrics": _metric_columns(cards, evaluations),
-        "states": STATES,
-        "all_tags": all_tags,
-        "next": following,
-    }
+        values: dict[str, Any] = {"all_tags": _tags(connection, viewer), "views": _views(connection, viewer)}
+        values["names"] = _completions(connection, viewer, values["all_tags"])
+        try:
+            values |= _content(connection, viewer, selection, after)
+            status = 200
+        except QueryError as error:
+            values |= {"error": str(error), "runs": []}
+            status = 422
+    more = values.pop("more", False)
 
-    def url(**other: Any) -> str:
-        return layout.link("/runs", **{**selection, **other})
+    def url(**changes: Any) -> str:
+        return layout.link("/runs", **selection.link(**changes))
 
-    return layout.page(request, "runs.html", "runs", **selection, **values, url=url)
+    following = layout.link("/runs", **selection.link(), after=after + _PAGE) if more else None
+    values |= {"selection": selection, "states": STATES, "next": following, "url": url}
+    return layout.page(request, "runs.html", "runs", status=status, **values)
+
+
+def _content(connection: sa.Connection, viewer: Caller, selection: RunSelection, after: int) -> dict[str, Any]:
+    """Return the rows of the list, or the groups."""
+    query = selected(connection, viewer, selection)
+    names = split_names(selection.columns)
+    if selection.group:
+        metrics = names or _common_metrics(connection, query)
+        measured, rows = groups(connection, query, split_names(selection.group), metrics[:_GROUP_METRICS])
+        return {"runs": [], "groups": rows, "group_names": split_names(selection.group), "group_metrics": measured}
+    rows_ = listed(connection, query, selection.sort, limit=_PAGE + 1, offset=after)
+    cards = run_cards(connection, rows_[:_PAGE])
+    evaluations = run_evaluations(connection, [card["id"] for card in cards])
+    columns = chosen_columns(connection, cards, evaluations, names) if names else metric_columns(cards, evaluations)
+    known = study_facts(connection, {card["study"] for card in cards if card["study"] is not None})
+    return {"runs": cards, "metrics": columns, "studies": known, "more": len(rows_) > _PAGE}
+
+
+def _common_metrics(connection: sa.Connection, query: sa.Select[Any]) -> list[str]:
+    newest = query.with_only_columns(runs.c.id).order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
+    values = values_of_runs(connection, list(connection.execute(newest).scalars()))
+    names = [name for each in values.values() for name, value in each.items() if "/" in name and value is not None]
+    return sorted(dict.fromkeys(names), key=lambda name: (-names.count(name), name.endswith("loss"), name))
+
+
+def _completions(connection: sa.Connection, viewer: Caller, all_tags: Iterable[str]) -> list[str]:
+    """Return the words that the filter completes: settings and metrics of the newest runs, facts, states and tags."""
+    newest = sa.select(runs.c.id).where(viewer.visible(runs)).order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
+    values = values_of_runs(connection, list(connection.execute(newest).scalars()))
+    names = sorted({name for each in values.values() for name in each})
+    words = [*(f"state:{each}" for each in STATES), *(f"tag:{each}" for each in all_tags)]
+    return [*names, *FACTS, *words]
+
+
+def _views(connection: sa.Connection, viewer: Caller) -> list[Any]:
+    query = sa.select(views.c.id, views.c.name, views.c.query).where(viewer.visible(views)).order_by(views.c.name)
+    return list(connection.execute(query.limit(50)))
 
 
 @router.get("/runs/{number}")
@@ -74,72 +122,6 @@ def report(request: Request, viewer: layout.Viewer, number: Number) -> Response:
 def tab_page(request: Request, viewer: layout.Viewer, number: Number, tab: str) -> Response:
     """Another tab of the page of a run."""
     return run.page(request, viewer, number, tab)
-
-
-def _selected(viewer: Caller, q: str, state: str, tag: str) -> sa.Select[Any]:
-    query = visible_runs(viewer)
-    if state:
-        query = query.where(runs.c.state == state)
-    if tag:
-        query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == tag)))
-    for word in search_words(q):
-        query = query.where(_matches(word))
-    return query
-
-
-def _matches(word: str) -> sa.ColumnElement[bool]:
-    columns = (runs.c.name, runs.c.recipe, runs.c.host, runs.c.message, users.c.name)
-    conditions = [column.icontains(word, autoescape=True) for column in columns]
-    conditions.append(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name.icontains(word, autoescape=True))))
-    if word.isdecimal():
-        conditions.append(runs.c.id == min(int(word), 2**63 - 1))
-    return sa.or_(*conditions)
-
-
-def _sorted(query: sa.Select[Any], sort: str) -> sa.Select[Any]:
-    """Sort a query; equal runs by age, the newest first."""
-    name, descending = sort.lstrip("-"), sort.startswith("-")
-    if name not in SORT_KEYS or name == "started":
-        return query.order_by(runs.c.id if sort == "started" else runs.c.id.desc())
-    key: sa.ColumnElement[Any] = runs.c.name
-    if name == "seconds":
-        key = sa.func.coalesce(runs.c.ended, runs.c.updated) - runs.c.begun
-    elif name == "loss":
-        best = sa.select(sa.func.min(summary.c.min)).where(
-            summary.c.run == runs.c.id, summary.c.name.in_(LOSS_METRICS[:1])
-        )
-        key = best.scalar_subquery()
-    return query.order_by((key.desc() if descending else key).nulls_last(), runs.c.id.desc())
-
-
-def _list_values(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name in RunRow.model_fields}
-
-
-def _metric_columns(
-    cards: list[dict[str, Any]], evaluations: dict[int, dict[str, RunEvaluation]]
-) -> dict[str, dict[int, Score]]:
-    """Return the metrics that most of these runs have, without the loss: scores by run, by heading.
-
-    Metrics of evaluations, which have errors, come before those of the newest validation.
-    """
-    evaluated: dict[str, dict[int, Score]] = {}
-    for number, by_name in evaluations.items():
-        for evaluation in by_name.values():
-            for metric, score in evaluation.scores.items():
-                if metric != "loss":
-                    evaluated.setdefault(f"{evaluation.name} {metric}", {})[number] = score
-    validated: dict[str, dict[int, Score]] = {}
-    for card in cards:
-        for metric, value in card["metrics"].items():
-            if metric != "loss":
-                validated.setdefault(metric, {})[card["id"]] = Score(value)
-    columns = [*_most_common(evaluated), *_most_common(validated)]
-    return dict(columns[:_METRIC_COLUMNS])
-
-
-def _most_common(columns: dict[str, dict[int, Score]]) -> list[tuple[str, dict[int, Score]]]:
-    return sorted(columns.items(), key=lambda item: -len(item[1]))
 
 
 def _tags(connection: sa.Connection, viewer: Caller) -> list[str]:

@@ -130,10 +130,35 @@ runs = sa.Table(
     sa.Column("times", Json),  # `runs.times.RunTimes` of the newest step or validation
     sa.Column("metrics", Json, nullable=False),  # the newest validation
     sa.Column("created", sa.Double, nullable=False),
-    sa.Column("begun", sa.Double),
+    sa.Column("begun", sa.Double, index=True),
     sa.Column("updated", sa.Double, nullable=False, index=True),
     sa.Column("ended", sa.Double),
+    sa.Column("note", sa.Text, nullable=False, default="", server_default=""),
+    sa.Column("archived", sa.Double),  # when it was archived: lists leave it out
+    sa.Column("deleted", sa.Double),  # when it was deleted: it is hidden, and removed some days later
     sa.UniqueConstraint("owner", "uid"),
+    **_ONCE,
+)
+value_names = sa.Table("value_names", metadata, _id(), sa.Column("name", sa.Text, nullable=False, unique=True))
+run_values = sa.Table(  # settings and newest metrics of runs, by which lists are filtered and sorted
+    "run_values",
+    metadata,
+    _to("runs", primary=True),
+    sa.Column("name", Id, primary_key=True),  # of `value_names`
+    sa.Column("number", sa.Double),
+    sa.Column("text", sa.Text),
+    sa.Index("ix_run_values_name", "name", "number", "text"),
+    sqlite_with_rowid=False,
+)
+views = sa.Table(
+    "views",
+    metadata,
+    _id(),
+    *_owned(),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("query", sa.Text, nullable=False),  # the part of the link after the question mark
+    sa.Column("created", sa.Double, nullable=False),
+    sa.UniqueConstraint("owner", "name"),
     **_ONCE,
 )
 tags = sa.Table("tags", metadata, _to("runs", primary=True), sa.Column("name", sa.Text, primary_key=True, index=True))

@@ -32,6 +32,7 @@ from clew.server.runs.ingestion_rows import (
     ReportingRun,
 )
 from clew.server.runs.recompute import insert_spans, recomputed_summary
+from clew.server.runs.run_values import evaluation_values, validation_values
 
 _MAX_METRICS = 2000
 """Metrics per run. Metrics with further names stay in the records only."""
@@ -119,6 +120,10 @@ class RecordIngestion:
             run.times = RunTimes.read(record) or run.times
         if run.progress.update(record, name):
             transaction.notify("runs")
+        if kind == "validation" and name == LEAD:
+            rows.values.setdefault(run.id, {}).update(validation_values(run.progress.metrics))
+        elif kind == "evaluation":
+            rows.values.setdefault(run.id, {}).update(evaluation_values(record))
         step = whole_number(record.get("step"), stream.step if name == LEAD else stream.next)
         for metric_name, value in metric_values(name, record, stream.samples):
             metric = run.metrics.get(metric_name) or _new_metric(run, stream, metric_name, rows)

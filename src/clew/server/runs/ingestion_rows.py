@@ -12,6 +12,7 @@ from clew.runs.times import RunTimes
 from clew.server.database.backend import backend_of
 from clew.server.database.tables import points, records, runs, spans, streams, summary, to_json
 from clew.server.database.writer import Transaction
+from clew.server.runs.run_values import save_values
 
 SUMMARY_COLUMNS = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
 PROGRESS_COLUMNS = ("state", "message", "host", "workers", "epochs", "epochs_done", "metrics", "begun", "ended")
@@ -135,6 +136,8 @@ class PendingRows:
     metrics: dict[MetricSummary, None] = field(default_factory=dict)
     streams: dict[RecordStream, None] = field(default_factory=dict)
     runs: dict[int, ReportingRun] = field(default_factory=dict)
+    values: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """New values of validations and evaluations, by run and name."""
 
     def write(self, transaction: Transaction) -> None:
         """Insert and update all rows, with as few statements as there are tables."""
@@ -142,6 +145,8 @@ class PendingRows:
         with backend_of(transaction.connection).pipelined(transaction.connection):
             _insert_rows(transaction.connection, self)
             _update_rows(transaction.connection, self)
+        if self.values:
+            save_values(transaction, self.values)
 
 
 def _insert_new_rows(transaction: Transaction, rows: PendingRows) -> None:

@@ -36,6 +36,7 @@ _SHARED_SETTINGS = (
 def refusal_reason(recipe: Recipe, config: TrainConfig) -> str:
     """Return why a training cannot be packed, judging by recipe and settings; '' if it can."""
     reasons = {
+        "the recipe trains an estimator": recipe.has_estimator,
         "the recipe has a step() of its own": type(recipe).step is not Recipe.step,
         "the recipe has optimizers() of its own": type(recipe).optimizers is not Recipe.optimizers,
         "the recipe has no loss()": type(recipe).loss is Recipe.loss,

@@ -1,14 +1,16 @@
 // Buttons and small forms that change something. They send JSON to the API, with a header that other sites cannot send.
 export const HEADERS = { "X-Clew": "dashboard", Accept: "application/json" };
 
-export function showMessage(text, bad = false) {
+// A short message at the edge of the page; with `undo`, a button that calls it.
+export function showMessage(text, bad = false, undo = undefined) {
   document.querySelector(".message")?.remove();
   const box = document.createElement("div");
   box.className = bad ? "message bad" : "message";
   box.setAttribute("role", bad ? "alert" : "status");
   box.textContent = text;
+  if (undo) box.append(" ", Object.assign(document.createElement("button"), { type: "button", textContent: "Undo", onclick: undo }));
   document.body.append(box);
-  setTimeout(() => box.remove(), bad ? 9000 : 3500);
+  setTimeout(() => box.remove(), undo ? 20000 : bad ? 9000 : 3500);
 }
 
 export async function send(url, { method = "POST", body } = {}) {
@@ -47,8 +49,18 @@ document.addEventListener("click", event => {
   }
 });
 
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-patch]");
+  if (!button) return;
+  act(() => send(button.closest("form").dataset.edit, { method: "PATCH", body: JSON.parse(button.dataset.patch) }), () => location.reload());
+});
+
 document.addEventListener("submit", event => {
   const form = event.target;
+  if (form.dataset.edit) {
+    event.preventDefault();
+    act(() => send(form.dataset.edit, { method: "PATCH", body: Object.fromEntries(new FormData(form)) }), () => location.reload());
+  }
   if (form.dataset.put) {
     event.preventDefault();
     const name = new FormData(form).get("name").trim();

@@ -1,0 +1,119 @@
+"""Which runs the list shows, in which order: selection, sorting by any setting or metric, trials under their study."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from clew.server.accounts.caller import Caller
+from clew.server.api.runs import RunRow, run_rows, visible_runs
+from clew.server.database.tables import run_values, runs, studies, tags
+from clew.server.runs.run_query import run_query, sort_key
+from clew.server.runs.run_values import known_names
+
+OWN_KEYS = {"loss": "val/loss", "time": "started"}
+"""Sort keys that have another name as a value or fact."""
+
+
+@dataclass(frozen=True)
+class RunSelection:
+    """What the link of a list says."""
+
+    q: str = ""
+    """A query, see `clew.runs.query`."""
+    state: str = ""
+    tag: str = ""
+    sort: str = "-started"
+    """A fact, setting or metric; with a minus the largest or newest first."""
+    columns: str = ""
+    """Settings and metrics with a column, separated by commas; empty: some metrics."""
+    group: str = ""
+    """Settings whose values form groups, separated by commas."""
+    trials: str = ""
+    """`all`: trials of studies are listed one by one."""
+    archived: str = ""
+    """`only` or `with`: archived runs."""
+
+    def link(self, **changes: Any) -> dict[str, str]:
+        """Return the parameters of a link with changes; defaults are left out."""
+        changed = vars(replace(self, **changes))
+        return {name: value for name, value in changed.items() if value != getattr(RunSelection, name)}
+
+    @property
+    def plain(self) -> bool:
+        """Whether runs are neither searched nor grouped: then trials are folded under their study."""
+        return not (self.q or self.state or self.tag or self.trials or self.group)
+
+
+def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection) -> sa.Select[Any]:
+    """Return the statement of the runs of a selection, without an order.
+
+    Raises:
+        QueryError: the query cannot be understood.
+    """
+    query = visible_runs(viewer).where(runs.c.deleted.is_(None))
+    if selection.archived != "with":
+        query = query.where(runs.c.archived.is_not(None) if selection.archived == "only" else runs.c.archived.is_(None))
+    if selection.state:
+        query = query.where(runs.c.state == selection.state)
+    if selection.tag:
+        query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == selection.tag)))
+    if selection.plain:
+        other = runs.alias()
+        newest = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study).scalar_subquery()
+        query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
+    return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
+
+
+def listed(connection: sa.Connection, query: sa.Select[Any], sort: str, *, limit: int, offset: int) -> list[RunRow]:
+    """Return a part of the runs in their order. Runs without the value that they are sorted by come last.
+
+    Args:
+        connection: An open connection.
+        query: The statement of the runs.
+        sort: The sort key; with a minus in reverse.
+        limit: Number of runs.
+        offset: Runs to skip.
+
+    Raises:
+        QueryError: no run has the sort key.
+    """
+    descending, name = sort.startswith("-"), sort.lstrip("-")
+    key = sort_key(OWN_KEYS.get(name, name), known_names(connection))
+    ids = query.with_only_columns(runs.c.id)  # sorting ids only is several times faster than sorting rows
+    if not isinstance(key, int):
+        order = (key.desc() if descending else key).nulls_last()
+        ordered = ids.order_by(order, runs.c.id.desc()).limit(limit).offset(offset)
+        return _rows(connection, query, list(connection.scalars(ordered)))
+    c = run_values.c
+    columns = [column.desc() if descending else column for column in (c.number, c.text)]
+    with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))
+    first = with_value.order_by(*columns, runs.c.id.desc()).limit(limit).offset(offset)
+    numbers = list(connection.scalars(first))
+    if len(numbers) < limit:
+        count = connection.scalar(sa.select(sa.func.count()).select_from(with_value.subquery())) or 0
+        without = ids.where(runs.c.id.not_in(sa.select(c.run).where(c.name == key)))
+        rest = without.order_by(runs.c.id.desc()).limit(limit - len(numbers)).offset(max(offset - count, 0))
+        numbers += connection.scalars(rest)
+    return _rows(connection, query, numbers)
+
+
+def _rows(connection: sa.Connection, query: sa.Select[Any], numbers: list[int]) -> list[RunRow]:
+    """Return the rows of runs in the order of their numbers."""
+    rows = connection.execute(query.where(runs.c.id.in_(numbers))).mappings()
+    by_number = {row["id"]: _values(row) for row in rows}
+    return run_rows(connection, [by_number[number] for number in numbers])
+
+
+def study_facts(connection: sa.Connection, numbers: Collection[int]) -> dict[int, Mapping[str, Any]]:
+    """Return name and number of runs of studies, by id."""
+    count = sa.select(sa.func.count()).where(runs.c.study == studies.c.id).scalar_subquery().label("count")
+    query = sa.select(studies.c.id, studies.c.name, count).where(studies.c.id.in_(list(numbers)))
+    return {row["id"]: dict(row) for row in connection.execute(query).mappings()} if numbers else {}
+
+
+def _values(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name in RunRow.model_fields}
