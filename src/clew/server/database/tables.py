@@ -135,7 +135,7 @@ runs = sa.Table(
     sa.Column("ended", sa.Double),
     sa.Column("note", sa.Text, nullable=False, default="", server_default=""),
     sa.Column("archived", sa.Double),  # when it was archived: lists leave it out
-    sa.Column("deleted", sa.Double),  # when it was deleted: it is hidden, and removed some days later
+    sa.Column("deleted", sa.Double),  # when it was deleted: it is hidden, and can be restored
     sa.UniqueConstraint("owner", "uid"),
     **_ONCE,
 )
