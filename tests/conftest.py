@@ -5,7 +5,6 @@ All three are shared: a test that changes files takes a copy (`dataset_copy`, `r
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -19,7 +18,6 @@ import clew
 from clew import Dataset, Run
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
-from tests import warm_processes
 
 EVENTS = 300
 
@@ -60,18 +58,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "exec: start every process of the test as usual, not from a warm server")
+def pytest_configure() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile clew anew
-    if os.environ.get("CLEW_TEST_EXEC") != "1":
-        warm_processes.install()
-
-
-@pytest.fixture(autouse=True)
-def _processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Processes of a test that is marked `exec` are started as usual."""
-    with warm_processes.pause() if request.node.get_closest_marker("exec") else contextlib.nullcontext():
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

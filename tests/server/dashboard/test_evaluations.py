@@ -52,7 +52,7 @@ def test_scores_have_errors_everywhere(visitor: Visitor, client: httpx.Client) -
     assert page.locator("table.scores td.best").first.inner_text().startswith("0.856")
 
     visitor.open("/runs?q=scored-")
-    assert "cosmics efficiency" in page.locator("thead").inner_text()
+    assert "cosmics/efficiency" in page.locator("thead").inner_text()
     assert "0.9560 +0.0070 −0.0090" in page.locator(f"tr:has(a[href='/runs/{first}'])").inner_text()
 
     visitor.open(f"/runs/{first}/plots")

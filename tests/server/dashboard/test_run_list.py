@@ -39,7 +39,7 @@ def shown(page: Any) -> list[str]:
 
 def test_runs_are_filtered_sorted_and_grouped_by_any_value(visitor: Visitor, four: list[int]) -> None:
     page = visitor.open("/runs")
-    page.fill("#q", "list- eff")
+    page.fill("#q", "list- val/eff")
     page.wait_for_selector("#completions li:has-text('val/efficiency')")
     page.keyboard.press("Tab")
     assert page.input_value("#q") == "list- val/efficiency "

@@ -10,12 +10,17 @@ import sqlalchemy as sa
 
 from clew.server.accounts.caller import Caller
 from clew.server.api.runs import RunRow, run_rows, visible_runs
-from clew.server.database.tables import run_values, runs, studies, tags
+from clew.server.dashboard.run_cards import LOSS_METRICS
+from clew.server.database.tables import run_values, runs, studies, summary, tags
 from clew.server.runs.run_query import run_query, sort_key
 from clew.server.runs.run_values import known_names
 
-OWN_KEYS = {"loss": "val/loss", "time": "started"}
-"""Sort keys that have another name as a value or fact."""
+_BEST_LOSS = (
+    sa.select(sa.func.min(summary.c.min))
+    .where(summary.c.run == runs.c.id, summary.c.name == LOSS_METRICS[0])
+    .scalar_subquery()
+)
+"""What the column "Best loss" shows."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def listed(connection: sa.Connection, query: sa.Select[Any], sort: str, *, limit
         QueryError: no run has the sort key.
     """
     descending, name = sort.startswith("-"), sort.lstrip("-")
-    key = sort_key(OWN_KEYS.get(name, name), known_names(connection))
+    key = _BEST_LOSS if name == "loss" else sort_key(name, known_names(connection))
     ids = query.with_only_columns(runs.c.id)  # sorting ids only is several times faster than sorting rows
     if not isinstance(key, int):
         order = (key.desc() if descending else key).nulls_last()
