@@ -147,6 +147,10 @@ def test_records_hold_one_loss_per_round_until_the_loss_stops_to_fall(weighted: 
     best = curve[rounds - 1] if "Hist" in name else min(curve[:-1])
     assert curve[-1] == pytest.approx(best, rel=1e-5)  # the loss of clew, with all metrics
     assert {"accuracy", "auc"} <= validations(run)[-1].keys()
+    places = [
+        (each["epoch"], each["step"]) for each in run.records() if each["kind"] in ("step", "validation", "checkpoint")
+    ]
+    assert places and all(epoch == step - 1 for epoch, step in places), places
 
 
 @pytest.mark.parametrize("name", LIBRARIES)

@@ -201,17 +201,24 @@ class _Fit:
             for split, weight in zip((train, val), self.mean_weights, strict=True)
         ]
         self._record_step(losses[0])
-        self.writer.write("validation", epoch=rounds, step=rounds, metrics=losses[1], seconds=0.0, partial=True)
+        self.writer.write("validation", **self._place(), metrics=losses[1], seconds=0.0, partial=True)
+
+    def _place(self) -> dict[str, int]:
+        """The newest round as records and checkpoints name it: epochs are counted from 0."""
+        return {"epoch": max(self.rounds - 1, 0), "step": self.rounds}
 
     def _record_step(self, losses: Mapping[str, float]) -> None:
         now = time.perf_counter()
-        facts = {
-            "epoch": max(self.rounds - 1, 0),
-            "step": self.rounds,
-            "samples": self.rounds * len(self.train_samples),
-        }
+        samples = self.rounds * len(self.train_samples)
         self.writer.write(
-            "step", **facts, loss=dict(losses), seconds=now - self.recorded, wait=0.0, communicate=0.0, lr=0.0
+            "step",
+            **self._place(),
+            samples=samples,
+            loss=dict(losses),
+            seconds=now - self.recorded,
+            wait=0.0,
+            communicate=0.0,
+            lr=0.0,
         )
         self.recorded = now
 
@@ -231,7 +238,7 @@ class _Fit:
         metrics = metric_values(
             validation.evaluate_batches(self.recipe, self.model, store, batches, torch.device("cpu"))
         )
-        facts = {"epoch": self.rounds, "step": self.rounds}
+        facts = self._place()
         self.writer.write("validation", **facts, metrics=metrics, seconds=time.perf_counter() - began)
         ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metrics)  # is there such a metric?
         for name in ("last", "best"):
