@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test mutate fuzz chaos soak test-sites check format bench lock clean
+.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
@@ -11,8 +11,20 @@ demo: $(READY)  ## the main job, start to end, in about two minutes
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
 	tools/run-tests $(PYTEST)
 
+test-quick: $(READY)  ## what runs within the test process, for the inner loop: no processes, no servers
+	$(BIN)/python -m pytest -p tests.quick -n 2 --dist worksteal $(PYTEST)
+
+test-all: $(READY)  ## everything, once a week: long tests, real sites, ordinary processes, storms, a short soak (hours)
+	tools/sites-install browser database s3 xrootd rucio slurm condor images
+	CLEW_CHAOS=1 CLEW_TEST_SITES=1 CLEW_TEST_FORK=none tools/run-tests -p tests.allowed_skips $(PYTEST)
+	$(BIN)/python -m tests.chaos --minutes 10
+	$(BIN)/python benchmarks/soak.py --minutes 2
+
 mutate: $(READY)  ## plant known bugs in a copy of the source: do the tests notice? make mutate MUTATE='rules sampler'
 	$(BIN)/python -m tests.mutation $(MUTATE)
+
+mutants: $(READY)  ## plant small faults at random: the share that tests notice, by package: make mutants MUTANTS='--seed 2 rules'
+	$(BIN)/python -m tests.mutation.random_mutants $(MUTANTS)
 
 fuzz: $(READY)  ## damaged and hostile inputs for every reader, by hand: make fuzz FUZZ='--inputs 100000 --workers 16'
 	$(BIN)/python -m tests.fuzz $(FUZZ)
@@ -24,7 +36,7 @@ soak: $(READY)  ## an hour of mixed load on each database: make soak SOAK='--onl
 	$(BIN)/python benchmarks/soak.py $(SOAK)
 
 test-sites: $(READY)  ## against real Slurm, HTCondor, S3, XRootD, Rucio and images, which are installed first (Debian and PyPI)
-	tools/sites-install s3 xrootd rucio slurm condor images
+	tools/sites-install s3 xrootd rucio slurm condor images onnxruntime
 	CLEW_TEST_SITES=1 $(BIN)/python -m pytest tests/sites
 
 check: $(READY)  ## style, types, layers, known holes of dependencies
@@ -39,7 +51,6 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## every benchmark, with the rivals they need; BENCH=--quick for a short look
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check lightning
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 # torch comes first and by pip: with its version settled, nothing after it asks for another build
@@ -57,4 +68,4 @@ lock: $(READY)  ## write requirements.lock anew from what .venv holds (without r
 	touch $(READY)
 
 clean:
-	rm -rf .venv .venv-rucio .venv-condor demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-rucio .venv-condor .venv-onnxruntime demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,11 +12,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from clew.runs.environment import capture
 
@@ -33,7 +34,14 @@ class Over(BaseException):
 class Contestant:
     """A loop in a thread that runs only when it is its turn. `settle` waits for the pending work of a device."""
 
-    def __init__(self, loop: Callable[[Turn], None], steps: int, settle: Turn = lambda: None) -> None:
+    def __init__(
+        self,
+        loop: Callable[[Turn], None],
+        steps: int,
+        settle: Turn = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
         self._loop, self._steps, self._lead, self._settle = loop, steps, steps // 10, settle
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._count, self._begun, self._seconds, self._over = 0, 0.0, 0.0, False
@@ -52,13 +60,13 @@ class Contestant:
         if place in (0, self._lead):
             self._settle()
         if place == 0:
-            self._seconds = time.perf_counter() - self._begun
+            self._seconds = self._clock() - self._begun
             self._back.release()
             self._go.acquire()
             if self._over:
                 raise Over
         if place == self._lead:
-            self._begun = time.perf_counter()
+            self._begun = self._clock()
         self._count += 1
 
     def block(self) -> float:
@@ -101,10 +109,14 @@ def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
 
 
 def in_turns(
-    loops: Mapping[str, Callable[[Turn], None]], steps: int, rounds: int, settle: Turn = lambda: None
+    loops: Mapping[str, Callable[[Turn], None]],
+    steps: int,
+    rounds: int,
+    settle: Turn = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
     """Do the same with loops, in blocks of `steps` steps."""
-    contestants = {name: Contestant(loop, steps, settle) for name, loop in loops.items()}
+    contestants = {name: Contestant(loop, steps, settle, clock) for name, loop in loops.items()}
     try:
         return alternate({name: each.block for name, each in contestants.items()}, rounds)
     finally:
@@ -140,6 +152,32 @@ def timed(owner: Any, name: str) -> Iterator[list[tuple[float, float]]]:
         yield spans
     finally:
         setattr(owner, name, function)
+
+
+@contextmanager
+def peak_of_children(every: float = 0.05, *, unshared: bool = False) -> Iterator[list[float]]:
+    """Give the largest memory of any process started within, in MB.
+
+    Args:
+        every: Seconds between two looks at all processes.
+        unshared: Whether memory that a process shares with others does not count.
+    """
+    peak, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(every):
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    used = child.memory_full_info().uss if unshared else child.memory_info().rss
+                    peak[0] = max(peak[0], used / 1e6)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
 
 
 class Sheet:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from clew.inference.generate import RecordedRunner
 from clew.recipes.fastsim import FastSimulation
 from clew.recipes.fastsim.networks import particles_of
 from clew.settings import load_settings
+from clew.training.engine import Engine
 
 GEANT4_RATE = 4.2
 """Showers per second of Geant4 on one core at 10 GeV, with the read-out in Python: the rate that the bars refer to."""
@@ -30,16 +32,6 @@ def parametric_dataset(folder: Path, showers: int) -> Dataset:
     generate_events(FastSimulation(), showers, 1, folder / "events")
     files = [str(folder / "events")]
     return clew.prepare("fastsim", input=files, output=str(folder / "dataset"), workers=1)
-
-
-class Turning(FastSimulation):
-    """The shipped recipe, in turns."""
-
-    turn: Turn = staticmethod(lambda: None)
-
-    def _adversarial_step(self, model: Any, batch: Batch) -> Iterator[tuple[str, Any]]:
-        self.turn()
-        yield from super()._adversarial_step(model, batch)
 
 
 def bare_loop(dataset: Dataset, device: str, turn: Turn) -> None:
@@ -64,10 +56,15 @@ def bare_loop(dataset: Dataset, device: str, turn: Turn) -> None:
 
 
 def clew_loop(dataset: Dataset, folder: Path, device: str, turn: Turn) -> None:
-    """`clew.train`, until `turn` raises."""
-    recipe = Turning()
-    recipe.turn = turn
-    clew.train(recipe, dataset, output=folder, batch_size=BATCH, epochs=100_000, threads=1, device=device)
+    """`clew.train`, until `turn` raises. Every step of its engine is a turn: replayed steps do not call the recipe."""
+    step = Engine.step
+
+    def step_in_turn(engine: Engine, parts: Sequence[Batch]) -> Any:
+        turn()
+        return step(engine, parts)
+
+    with patch.object(Engine, "step", step_in_turn):
+        clew.train("fastsim", dataset, output=folder, batch_size=BATCH, epochs=100_000, threads=1, device=device)
 
 
 def training_steps(sheet: Sheet, folder: Path, dataset: Dataset, device: str, rounds: int) -> None:

@@ -42,16 +42,28 @@ class Sampler(threading.Thread):
 
 
 def usage(pids: Iterable[int]) -> dict[str, float]:
-    """Return memory, handles, threads, CPU time and time waited for a core, of processes and their children."""
-    total = dict.fromkeys(("processes", "MB", "handles", "threads", "cpu s", "core wait s"), 0.0)
+    """Return memory, handles, threads, CPU time and time waited for a core, of processes and their children.
+
+    Handles are counted twice: all of them, and `sockets`, which follow the clients and the connections to PostgreSQL.
+    """
+    total = dict.fromkeys(("processes", "MB", "handles", "sockets", "threads", "cpu s", "core wait s"), 0.0)
     for process in _with_children(pids):
         with contextlib.suppress(psutil.Error, OSError):
             times, wait = process.cpu_times(), core_wait(process.pid)
-            values = {"processes": 1, "MB": process.memory_info().rss / MEGABYTE, "handles": process.num_fds()}
+            values = {"processes": 1, "MB": process.memory_info().rss / MEGABYTE, **handles(process.pid)}
             values |= {"threads": process.num_threads(), "cpu s": times.user + times.system, "core wait s": wait}
             for key, value in values.items():
                 total[key] += value
     return total
+
+
+def handles(pid: int) -> dict[str, float]:
+    """Return the open handles of a process, and how many of them are sockets."""
+    kinds = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            kinds.append(str(path.readlink()))
+    return {"handles": len(kinds), "sockets": sum(kind.startswith("socket:") for kind in kinds)}
 
 
 def core_wait(pid: int) -> float:

@@ -17,11 +17,15 @@ from tests.chaos.scenarios import CLEW, ONE_THREAD, RECIPE, Prepare, Study, make
 _WORKER_SECONDS = 10.0
 """Seconds after which a worker that joined a training is killed and another one joins."""
 
+_NICE = 5
+
 
 class OtherWork:
     """Three loops in threads. Each repeats one command in a new folder until `stop`. All run on the last core."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_nice: bool = False) -> None:
+        """With `is_nice` everything has a lower priority than usual."""
+        self._is_nice = is_nice
         self.folder, self.inputs = folder, folder / "inputs"
         self.pids: dict[str, list[int]] = {"prepare": [], "study": [], "training": []}
         """The processes that run now; their children belong to them."""
@@ -58,7 +62,6 @@ class OtherWork:
         return folder
 
     def _start(self, kind: str, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-        core = max(os.sched_getaffinity(0))
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -66,10 +69,18 @@ class OtherWork:
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=self._first,
             )
         self.pids[kind].append(process.pid)
         return process
+
+    def _first(self) -> None:
+        """What each process does first. With autogroups a value per session counts."""
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        if self._is_nice:
+            os.nice(_NICE)
+            with contextlib.suppress(OSError):
+                Path("/proc/self/autogroup").write_text(str(_NICE))
 
     def _finish(self, kind: str, process: subprocess.Popen[bytes], folder: Path) -> None:
         code = process.wait()

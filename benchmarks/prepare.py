@@ -8,22 +8,19 @@ this one, 15 to 19 events per CPU-second for its whole prepare with one process.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
-from _contest import Sheet, alternate, main, options, quartile, seconds
+from _contest import Sheet, alternate, main, options, peak_of_children, quartile, seconds
 
 import clew
 from clew import readers
@@ -73,26 +70,6 @@ def warm(source: Path, folder: Path) -> float:
     command += ["--input", str(source), "--output", str(folder / "dataset")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
     return time.perf_counter() - start
-
-
-@contextlib.contextmanager
-def peak_of_children() -> Iterator[list[float]]:
-    """The largest resident memory of any process started within, in MB."""
-    peak, done = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    peak[0] = max(peak[0], child.memory_info().rss / 1e6)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
 
 
 def root_ratio(folder: Path, events: int, blocks: int) -> tuple[float, float]:

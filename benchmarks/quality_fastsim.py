@@ -8,13 +8,16 @@ from held-out Geant4 showers, on voxels and on high-level features; 0.5 is perfe
 range of the training showers. The showers of Geant4 are clew's own (a W/Si calorimeter, models without data sets), not
 those of the CaloChallenge: AUCs are not comparable with its results one to one.
 
-It works in pieces: each training ends after its minutes, and a training that is complete in `--folder` is not repeated.
+It works in pieces: each training takes its minutes, and a training that is complete in `--folder` is not repeated. A
+training of seconds before it measures the speed, from which the number of epochs follows: the learning rate falls
+along a cosine to the last one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -37,22 +40,26 @@ from clew.settings import load_settings
 LIMITS = {"flow": (0.65, 0.60), "distilled": (0.75, 0.75)}
 """Largest AUC on voxels and on high-level features."""
 TINY = ("model.width=24", "model.depth=1", "model.layer_width=32", "model.layer_depth=1", "model.channels=4")
-OPTIMIZER = ("train.optimizer.name=adamw", "train.ema=0.999", "train.clip=1.0", "train.batch_size=256")
+OPTIMIZER = (
+    *("train.optimizer.name=adamw", "train.ema=0.999", "train.clip=1.0", "train.batch_size=256"),
+    *("train.schedule.name=cosine", "train.schedule.warmup=0.02"),
+)
 KINDS = {
-    "flow": (*OPTIMIZER, "train.optimizer.lr=7e-4"),
-    "distilled": (*OPTIMIZER, "train.optimizer.lr=2e-4"),
+    "flow": (*OPTIMIZER, "train.optimizer.lr=1e-3"),
+    "distilled": (*OPTIMIZER, "train.optimizer.lr=3e-4"),
     "gan": (),
 }
+TRIAL_MINUTES = 0.2
+"""Length of the training that measures the speed."""
 
 
 def settings(kind: str, arguments: argparse.Namespace) -> list[str]:
     more = [f"model.kind={kind}", *KINDS[kind], *(TINY if arguments.quick else ())]
     if kind == "distilled":
-        more.append(f"model.teacher={arguments.folder / 'flow'}")
+        more += [f"model.teacher={arguments.folder / 'flow'}", f"model.steps={arguments.steps}"]
     if torch.cuda.is_available():
         more += ["train.precision=bf16", f"train.compile={str(arguments.compile and kind != 'gan').lower()}"]
-    minutes = {"flow": arguments.flow, "distilled": arguments.distilled, "gan": arguments.gan}[kind]
-    return [*more, "train.epochs=2000", f"train.minutes={minutes}"]
+    return more
 
 
 def train(kind: str, dataset: Dataset, arguments: argparse.Namespace) -> Run | None:
@@ -62,14 +69,33 @@ def train(kind: str, dataset: Dataset, arguments: argparse.Namespace) -> Run | N
         return Run.open(path)
     if kind not in arguments.kinds.split(","):
         return None
-    loaded = load_settings("fastsim", settings(kind, arguments))
+    minutes = {"flow": arguments.flow, "distilled": arguments.distilled, "gan": arguments.gan}[kind]
+    epochs = possible_epochs(kind, dataset, minutes, arguments)
+    loaded = load_settings("fastsim", [*settings(kind, arguments), f"train.epochs={epochs}"])
     return clew.train(loaded.recipe, dataset, config=loaded.train, output=path)
+
+
+def possible_epochs(kind: str, dataset: Dataset, minutes: float, arguments: argparse.Namespace) -> int:
+    """Return how many epochs fit into the minutes, with their validations, from a short training."""
+    length = min(TRIAL_MINUTES, minutes / 4)
+    trial = load_settings("fastsim", [*settings(kind, arguments), "train.epochs=2000", f"train.minutes={length}"])
+    path = arguments.folder / f"{kind}-speed"
+    shutil.rmtree(path, ignore_errors=True)
+    run = clew.train(trial.recipe, dataset, config=trial.train, output=path)
+    steps, validations = (list(run.records(kind=kind)) for kind in ("step", "validation"))
+    half = len(steps) // 2  # the first ones compile and record
+    late, before = steps[half:], steps[half - 1]["samples"] if half else 0
+    speed = (late[-1]["samples"] - before) / sum(each["seconds"] for each in late)
+    waiting = sum(each["wait"] for each in late) / sum(each["seconds"] for each in late)
+    validation = min((each["seconds"] for each in validations), default=0.0)
+    print(f"{kind}: {speed:.0f} showers/s, {100 * waiting:.0f}% waiting for data, {validation:.2f} s per validation")
+    return max(int(60 * minutes / (dataset.splits["train"] / speed + validation)), 1)
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     work = arguments.folder = arguments.folder or folder
     if not (work / "dataset").exists():
-        loaded = load_settings("fastsim", ["prepare.split={train: 0.74, val: 0.01, test: 0.25}"])
+        loaded = load_settings("fastsim", ["prepare.split={train: 0.77, val: 0.005, test: 0.225}"])
         clew.prepare(loaded.recipe, loaded.prepare, input=arguments.showers, output=str(work / "dataset"))
     dataset = Dataset(work / "dataset")
     test = dataset.read("test", columns=("incident_energy", "voxels"))
@@ -126,5 +152,6 @@ if __name__ == "__main__":
     parser.add_argument("--compile", action="store_true", help="train compiled flows, on a GPU")
     parser.add_argument("--flow", type=float, default=12, help="minutes of training of the flow")
     parser.add_argument("--distilled", type=float, default=4, help="of the distilled flow")
+    parser.add_argument("--steps", type=int, default=1, help="steps of the distilled flow")
     parser.add_argument("--gan", type=float, default=3, help="of the GAN")
     sys.exit(main(measure, parser))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import clew
 from clew import Dataset, Run
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
+from tests import warm_processes
 
 EVENTS = 300
 
@@ -58,8 +59,34 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "exec: start every process of the test as usual, not from a warm server")
+    config.addinivalue_line("markers", "slow: left out by make test-quick; seconds within the test process")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile clew anew
+
+
+def pytest_collection_finish() -> None:
+    warm_processes.install()  # not before: modules of tests import libraries that set variables
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fork the processes of a test, and those of fixtures that it is the first to need, if its file is in the list."""
+    chosen = os.environ.get("CLEW_TEST_FORK", "some")
+    listed = chosen == "all" or (chosen == "some" and item.nodeid.startswith(warm_processes.FORKED))
+    with warm_processes.forking(on=listed and item.get_closest_marker("exec") is None):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """A test leaves the environment as it was: libraries set variables that would be passed to all later processes."""
+    before = dict(os.environ)
+    yield
+    changed = {name for name, value in os.environ.items() if before.get(name) != value} - {"PYTEST_CURRENT_TEST"}
+    for name in changed:
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if name not in os.environ})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,7 +25,7 @@ LAYERS = (
     {"models"},
     {"training"},
     {"inference"},
-    {"tuning", "distributed", "strategies", "rules"},
+    {"tuning", "distributed", "strategies", "rules", "weaver"},
     {"settings"},
     {"client"},
     {"jobs.agent"},
@@ -45,6 +45,7 @@ PUBLIC_MODULES = {
     "clew.training.strategies",
     "clew.training.asynchronous.rules",
     "clew.testing",
+    "clew.weaver",
 }
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {

@@ -39,10 +39,12 @@ def test_public_names_are_pinned() -> None:
         "prepare",
         "readers",
         "rules",
+        "runs",
         "strategies",
         "train",
         "transforms",
         "tune",
+        "weaver",
     ]
 
 
@@ -101,6 +103,7 @@ def test_recipe_contract_is_pinned() -> None:
         "transforms",
         "prepare",
         "label_columns",
+        "event_columns",
         "passthrough_columns",
         "generate",
         "draw_inputs",
@@ -116,6 +119,9 @@ def test_recipe_contract_is_pinned() -> None:
         "graph_capacity",
         "sample_costs",
         "optimizers",
+        "alternates",
+        "hooks",
+        "validation_metrics",
         "reconstruct",
         "metrics",
         "sample_plots",

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-SITES = {"s3", "xrootd", "rucio"}
+SITES = {"s3", "xrootd", "rucio", "dask-awkward"}
 ALSO = ("scikit-learn",)
 """Packages of rivals that tests need too."""
 

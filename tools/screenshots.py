@@ -1,9 +1,9 @@
 """Take screenshots of the dashboard for docs/images, of a real server with a few small trainings and a study.
 
-    python tools/screenshots.py [--folder DIR] [--output docs/images]
+    python tools/screenshots.py [--folder DIR] [--output docs/images] [--all DIR]
 
 Takes a few minutes. Needs Chromium and playwright, and the extra `serve`. With --folder, existing trainings in that
-folder are used again.
+folder are used again. With --all, every page is also taken at 1400, 800 and 390 px, light and dark, to look at.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.server.conftest import Live
 from tests.server.dashboard.conftest import QUIET, Visitor
 
 _SIZE = {"width": 1240, "height": 800}
+_WIDTHS = (1400, 800, 390)
 _ENDS = ("done", "failed", "cancelled", "lost")
 
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--output", type=Path, default=Path("docs/images"))
+    parser.add_argument("--all", type=Path, default=None)
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp())
     dataset = _dataset(folder)
@@ -49,6 +51,8 @@ def main() -> None:
             _submit(client, dataset, "tracking-live", 100_000, lr=0.0005, log_every=20)
             time.sleep(25)
             _photograph(live, arguments.output)
+            if arguments.all is not None:
+                _photograph_all(live, arguments.all)
             for job in client.get("/api/v1/jobs", params={"state": "running"}).json()["items"]:
                 client.post(f"/api/v1/jobs/{job['id']}/cancel")
             time.sleep(5)
@@ -122,6 +126,31 @@ def _photograph(live: Live, output: Path) -> None:
             visitor.page.set_viewport_size(_SIZE)
             for name, path in pages.items():
                 _take(visitor.open(path), output / f"dashboard-{name}.png")
+        browser.close()
+
+
+def _photograph_all(live: Live, output: Path) -> None:
+    """Take every page as a whole, in all widths and both themes."""
+    output.mkdir(parents=True, exist_ok=True)
+    with live.client() as client:
+        runs = [run["id"] for run in client.get("/api/v1/runs?limit=1000").json()["items"] if run["study"] is None]
+        studies = [each["id"] for each in client.get("/api/v1/studies").json()["items"]]
+        jobs = [each["id"] for each in client.get("/api/v1/jobs").json()["items"]]
+    pages = ["/", "/runs", "/explore", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/accounts"]
+    pages += [f"/runs/{runs[-1]}{part}" for part in ("", "/system", "/plots", "/files", "/log", "/config")]
+    pages += ["/compare?" + "&".join(f"run={run}" for run in runs[-3:]), f"/jobs/{jobs[-1]}"]
+    pages += [f"/studies/{study}" for study in studies[:1]]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        for scheme in ("light", "dark"):
+            visitor = Visitor(browser, live, live.token, color_scheme=scheme)
+            for width in _WIDTHS:
+                visitor.page.set_viewport_size({"width": width, "height": 900})
+                for path in pages:
+                    page = visitor.open(path)
+                    page.wait_for_timeout(1500)
+                    name = path.partition("?")[0].strip("/").replace("/", "-") or "overview"
+                    page.screenshot(path=str(output / f"{name}-{width}-{scheme}.png"), full_page=True)
         browser.close()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from clew.version import __version__
 
 if TYPE_CHECKING:
-    from clew import distributed, errors, figure, metrics, readers, rules, strategies, transforms
+    from clew import distributed, errors, figure, metrics, readers, rules, strategies, transforms, weaver
     from clew.client.client import Client
     from clew.core.config import Section
     from clew.data.dataset import Batch, Dataset
@@ -28,13 +28,25 @@ if TYPE_CHECKING:
     from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe
     from clew.runs import Run
+    from clew.runs.frame import runs_frame as runs
     from clew.training.api import train
     from clew.tuning.api import tune
 
 # clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
-_MODULES = ("distributed", "errors", "figure", "metrics", "readers", "rules", "strategies", "transforms")
+_MODULES = (
+    "distributed",
+    "errors",
+    "figure",
+    "metrics",
+    "readers",
+    "rules",
+    "runs",
+    "strategies",
+    "transforms",
+    "weaver",
+)
 _NAMES = {
     "Batch": "clew.data.dataset",
     "Client": "clew.client.client",
@@ -84,10 +96,12 @@ __all__ = [
     "prepare",
     "readers",
     "rules",
+    "runs",
     "strategies",
     "train",
     "transforms",
     "tune",
+    "weaver",
 ]
 
 

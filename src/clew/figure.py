@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike
 
 Figure: TypeAlias = dict[str, Any]
 
-# Okabe and Ito's palette: people with any kind of colour vision can distinguish the colours.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
+# Okabe and Ito's palette (the yellow is darker): people with any kind of colour vision can distinguish the colours.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a900")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 
 _LEGEND_BELOW = {"xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
 """Position of a legend: at the bottom, where it does not cover the titles of the axes."""
@@ -60,22 +62,27 @@ def _decades(data: Sequence[Mapping[str, Any]], axis: str) -> float:
 
 
 def _ticks(decades: float) -> dict[str, Any]:
-    """Tick settings of a logarithmic axis. A short axis also labels 2 and 5: it may contain no power of ten."""
+    """Tick settings of a logarithmic axis, with whole numbers. A short axis also labels 2 and 5: it may contain no
+    power of ten."""
     if decades > 3:
         return {"exponentformat": "power", "dtick": 1}
-    return {"dtick": "D2"} if decades > 0.7 else {}
+    return {"dtick": 1 if decades > 2.5 else "D2", "tickformat": "~g"} if decades > 0.7 else {}
 
 
 def line(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, mode: str = "lines", **more: Any) -> dict[str, Any]:
-    """One curve."""
+    """One curve. A `colour` from 8 on is one of the first eight with another dash."""
     trace = {"type": "scatter", "mode": mode, "x": plain(x), "y": plain(y), "name": name}
-    return {**trace, "line": {"color": COLOURS[colour], "width": 2}, **more}
+    again, place = divmod(colour, len(COLOURS))
+    dash = {"dash": _DASHES[again % len(_DASHES)]} if again else {}
+    return {**trace, "line": {"color": COLOURS[place], "width": 2, **dash}, **more}
 
 
 def points(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, **more: Any) -> dict[str, Any]:
     """Markers. `error_x` and `error_y` may be passed as plotly's error bars."""
     trace = {"type": "scatter", "mode": "markers", "x": plain(x), "y": plain(y), "name": name}
-    return {**trace, "marker": {"color": COLOURS[colour], "size": 7}, **more}
+    again, place = divmod(colour, len(COLOURS))
+    symbol = {"symbol": _SYMBOLS[again % len(_SYMBOLS)]} if again else {}
+    return {**trace, "marker": {"color": COLOURS[place], "size": 7, **symbol}, **more}
 
 
 def interval_bars(values: ArrayLike, low: ArrayLike, high: ArrayLike) -> dict[str, Any]:
@@ -90,7 +97,8 @@ def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **
     """A histogram drawn as an outline: `counts` between `edges`."""
     heights = np.asarray(counts, dtype=float)
     y = np.append(heights, heights[-1] if len(heights) else 0.0)
-    return line(edges, y, name, colour=colour, **{"line": {"shape": "hv", "color": COLOURS[colour]}, **more})
+    stroke = {"shape": "hv", "color": COLOURS[colour % len(COLOURS)]}
+    return line(edges, y, name, colour=colour, **{"line": stroke, **more})
 
 
 def table(columns: Mapping[str, Sequence[Any]], *, title: str) -> Figure:

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.chaos.scenarios import AcrossHosts, Asynchronous, Prepare, Scenario, Service, Study, Train, make_inputs
+from tests.chaos.faults import Fault
+from tests.chaos.scenarios import (
+    AcrossHosts,
+    Asynchronous,
+    Prepare,
+    Scenario,
+    Service,
+    ServiceAcrossHosts,
+    Study,
+    Train,
+    make_inputs,
+)
 from tests.chaos.storm import Outcome, run_storm, small_disk
 
-SCENARIOS: tuple[type[Scenario], ...] = (Prepare, Train, Asynchronous, AcrossHosts, Study, Service)
+SCENARIOS: tuple[type[Scenario], ...] = (Prepare, Train, Asynchronous, AcrossHosts, Study, Service, ServiceAcrossHosts)
 
 
 def main() -> int:
@@ -46,25 +59,29 @@ def _storms(seed: int, seconds: float, only: str) -> list[Outcome]:
             kind: run_reference(kind, folder) for kind in SCENARIOS if kind.name.startswith(only.partition("/")[0])
         }
         while time.monotonic() < end:
-            for kind, (duration, expected) in known.items():
-                for fault in kind(folder, folder).faults():
-                    if not f"{kind.name}/{fault.name}".startswith(only) or fault.missing():
-                        continue
-                    if time.monotonic() > end:
-                        return outcomes
-                    with small_disk(folder / "disk", kind.megabytes) as disk:
-                        outcome = run_storm(kind(disk, folder), fault, seed, seconds=duration, expected=expected)
-                    outcomes.append(outcome)
-                    state = "survived" if not outcome.wrong else f"WRONG: {outcome.wrong}"
-                    print(f"{kind.name}/{fault.name}, seed {seed}: {outcome.strikes}: {state}", flush=True)
+            for kind, fault in _round(known, folder, only, seed):
+                if time.monotonic() > end:
+                    break
+                duration, expected = known[kind]
+                with small_disk(folder / "disk", kind.megabytes) as disk:
+                    outcome = run_storm(kind(disk, folder), fault, seed, seconds=duration, expected=expected)
+                outcomes.append(outcome)
+                state = "survived" if not outcome.wrong else f"WRONG: {outcome.wrong}"
+                print(f"{kind.name}/{fault.name}, seed {seed}: {outcome.strikes}: {state}", flush=True)
             seed += 1
     return outcomes
 
 
+def _round(kinds: Iterable[type[Scenario]], folder: Path, only: str, seed: int) -> list[tuple[type[Scenario], Fault]]:
+    """Every fault of every scenario once, in an order of the seed: a short run is a sample of everything."""
+    storms = [(kind, fault) for kind in kinds for fault in kind(folder, folder).faults()]
+    storms = [(kind, fault) for kind, fault in storms if f"{kind.name}/{fault.name}".startswith(only)]
+    random.Random(seed).shuffle(storms)
+    return [(kind, fault) for kind, fault in storms if not fault.missing()]
+
+
 def run_reference(kind: type[Scenario], folder: Path) -> tuple[float, object]:
     """Run a scenario without faults. Return how long it lasts, and its result."""
-    from tests.chaos.faults import Fault
-
     with small_disk(folder / "disk", kind.megabytes) as disk:
         scenario, start = kind(disk, folder), time.monotonic()
         outcome = run_storm(scenario, Fault(), 0, seconds=0, expected=None)

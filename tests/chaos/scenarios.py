@@ -187,6 +187,18 @@ class Service(Scenario):
         return service.result(self.folder)
 
 
+class ServiceAcrossHosts(Service):
+    """The same, with the server, the user and the agent on virtual hosts of their own."""
+
+    name = "service, hosts"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--hosts"]
+
+    def faults(self) -> list[faults.Fault]:
+        return [network.DroppedLink(), network.ThrottledLink()]
+
+
 def make_inputs(folder: Path) -> None:
     """Generate events, and a dataset of them."""
     events = ["data", "generate", str(RECIPE), "--events", "8000", "--output", str(folder / "events")]

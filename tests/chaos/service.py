@@ -1,6 +1,7 @@
 """The server and an agent, kept running as systemd would, and a user who submits jobs and sends points.
 
-Run as `python -m tests.chaos.service FOLDER`; started again it continues. It ends when everything has arrived.
+Run as `python -m tests.chaos.service FOLDER`; started again it continues. It ends when everything has arrived. With
+`--hosts` the server, the user and the agent are on virtual hosts of their own, so that their links can fail.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clew import Client, Run
+from clew.bench.strategies.hosts import hosts
 from clew.client.job import Submission
 from clew.errors import ClewError
 
@@ -38,9 +41,9 @@ def _end_with_parent() -> None:
 class Service:
     """The two processes. Each is started again when it has died."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder of everything."""
-        self.folder = folder
+    def __init__(self, folder: Path, places: Mapping[str, str] | None = None) -> None:
+        """Take the folder of everything, and the namespaces and addresses of server and agent if they have hosts."""
+        self.folder, self._places = folder, places or {}
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.access = folder / "access.json"
 
@@ -65,7 +68,10 @@ class Service:
     def _start_server(self) -> subprocess.Popen[str]:
         url, token = json.loads(self.access.read_text()) if self.access.exists() else ("", "")
         command = ["serve", "--folder", str(self.folder / "service"), "--no-agent", "--port"]
-        process = self._start([*_CLEW, *command, url.rpartition(":")[2] or "0"], stdout=subprocess.PIPE)
+        command += [url.rpartition(":")[2] or "0"]
+        if token and "address" in self._places:  # only a server that has a token may be reached from elsewhere
+            command += ["--host", self._places["address"]]
+        process = self._start("server", [*_CLEW, *command], stdout=subprocess.PIPE)
         message = ""
         assert process.stdout is not None
         while "clew serves" not in message and (line := process.stdout.readline()):
@@ -75,18 +81,27 @@ class Service:
             new = self.access.with_suffix(".json.written")
             new.write_text(json.dumps([addresses[-1], tokens[0] if tokens else token]))
             new.replace(self.access)
+        if tokens and not token and "address" in self._places:
+            process.terminate()
+            process.wait()
+            return self._start_server()
         return process
 
     def _start_agent(self) -> subprocess.Popen[str]:
         url, token = json.loads(self.access.read_text())
         command = [sys.executable, "-m", "tests.jobs.agent.quick", url, str(self.folder / "agent"), "a", "2"]
-        return self._start(command, environment={"CLEW_TOKEN": token})
+        return self._start("agent", command, environment={"CLEW_TOKEN": token})
 
     def _start(
-        self, command: list[str], *, stdout: int | None = None, environment: dict[str, str] | None = None
+        self, name: str, command: list[str], *, stdout: int | None = None, environment: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
+        host = ["ip", "netns", "exec", self._places[name]] if name in self._places else []
         return subprocess.Popen(
-            command, stdout=stdout, env={**os.environ, **(environment or {})}, preexec_fn=_end_with_parent, text=True
+            [*host, *command],
+            stdout=stdout,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=_end_with_parent,
+            text=True,
         )
 
 
@@ -143,11 +158,28 @@ def _steps(client: Client, run: int) -> list[int]:
     return steps
 
 
+def run_on_hosts(folder: Path) -> int:
+    """Run with three virtual hosts: of the server, of the user, of the agent. Their names are in `hosts.json`."""
+    with hosts(3) as (server, user, agent):
+        places = {"server": server.namespace, "agent": agent.namespace, "address": server.address}
+        (folder / "places.json").write_text(json.dumps(places))
+        (folder / "hosts.json").write_text(json.dumps([each.namespace for each in (server, user, agent)]))
+        process = user.start([sys.executable, "-m", "tests.chaos.service", str(folder)], output=sys.stdout.fileno())
+        try:
+            return process.wait()
+        finally:
+            (folder / "hosts.json").unlink()
+            (folder / "places.json").unlink()
+
+
 def main() -> None:
     """Run until everything has arrived."""
     folder = Path(sys.argv[1])
+    if sys.argv[2:] == ["--hosts"]:
+        sys.exit(run_on_hosts(folder))
+    places = folder / "places.json"
     (folder / "done").mkdir(exist_ok=True)
-    service = Service(folder)
+    service = Service(folder, json.loads(places.read_text()) if places.exists() else {})
     arrived = False
     while not arrived:
         service.keep_running()

@@ -58,7 +58,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tagger: Path, mounted: Mounted
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_full_cache_is_named(tagger: Path, mounted: Mounted, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
-    disk = mounted("size=24k")
+    disk = mounted("size=8k")
     monkeypatch.setenv("CLEW_CACHE", str(disk / "cache"))
     outcome = script(*PREPARE, "other", "--workers", workers, folder=tagger)
     check(outcome, f"cache {disk / 'cache'}", "the disk is full")

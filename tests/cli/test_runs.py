@@ -49,12 +49,19 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
     ("words", "message"),
     [
         (("--state", "fialed"), "--state fialed: no such state; did you mean 'failed'?"),
-        (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
+        (("--sort", "f2"), "--sort f2: no run has it; choose from f1, loss, name, time"),
     ],
 )
 def test_a_state_or_metric_that_is_not_there_is_reported(runs: Path, words: tuple[str, ...], message: str) -> None:
     outcome = clew("runs", "list", runs, *words)
     assert (outcome.code, outcome.err) == (2, f"clew: {message}\n")
+
+
+def test_runs_are_chosen_sorted_and_shown_by_settings_and_metrics(runs: Path) -> None:
+    words = ("--where", "epochs_done > 0", "--sort", "-f1", "--columns", "f1,epochs")
+    lines = done("runs", "list", runs, *words).splitlines()
+    assert lines[0].split() == ["run", "state", "f1", "epochs"]
+    assert names("\n".join(lines)) == ["a", "b"]
 
 
 def test_runs_are_listed_for_other_programs(runs: Path) -> None:

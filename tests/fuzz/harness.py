@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import resource
@@ -28,6 +29,9 @@ MEMORY = 1 << 30
 """Bytes that a process may take in addition to what it has after its imports."""
 BAD = ("traceback", "crash", "hang", "memory")
 TARGETS = FILE_TARGETS | NETWORK_TARGETS
+_OPENED = "opened"
+"""What a worker sends first: from now on, an input is what ends it."""
+_OPEN_SECONDS = 300.0
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -38,6 +42,8 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     bad: dict[str, list[int]] = field(default_factory=dict)
     """Numbers of inputs, by what happened."""
+    bad_inputs: dict[int, bytes] = field(default_factory=dict)
+    """The inputs that ended badly."""
 
     def add(self, number: int, kind: str, detail: str) -> None:
         """Count one input."""
@@ -46,7 +52,7 @@ class Outcome:
             self.bad.setdefault(f"{kind}: {detail}", []).append(number)
 
 
-def fuzz(target: Target, inputs: range, *, seed: int, workers: int = 1) -> Outcome:
+def fuzz(target: Target, inputs: range, *, seed: int, workers: int = 1, seconds: float = SECONDS) -> Outcome:
     """Run inputs of a target.
 
     Args:
@@ -54,6 +60,7 @@ def fuzz(target: Target, inputs: range, *, seed: int, workers: int = 1) -> Outco
         inputs: Numbers of the inputs.
         seed: Seed of the inputs.
         workers: Processes.
+        seconds: After this time an input counts as a hang.
     """
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="clew-fuzz-") as folder:
@@ -66,8 +73,10 @@ def fuzz(target: Target, inputs: range, *, seed: int, workers: int = 1) -> Outco
         while any(worker.is_running for worker in pool):
             wait([worker.pipe for worker in pool if worker.is_running], timeout=1.0)
             for worker in pool:
-                for number, kind, detail in worker.results():
+                for number, kind, detail in worker.results(seconds):
                     outcome.add(number, kind, detail)
+        for number in itertools.chain(*outcome.bad.values()):
+            outcome.bad_inputs[number] = target.input(seed, number, texts)
     return outcome
 
 
@@ -76,7 +85,7 @@ class _Worker:
 
     def __init__(self, target: Target, examples: list[bytes], seed: int, inputs: range, folder: Path) -> None:
         self._target, self._examples, self._seed, self._folder = target, examples, seed, folder
-        self._left = list(inputs)
+        self._left, self._is_open = list(inputs), False
         folder.mkdir()
         self._start()
 
@@ -85,19 +94,24 @@ class _Worker:
         """Whether inputs are left."""
         return bool(self._left)
 
-    def results(self) -> Iterator[tuple[int, str, str]]:
-        """Yield number, outcome and details of inputs that have ended since the last call."""
+    def results(self, seconds: float) -> Iterator[tuple[int, str, str]]:
+        """Yield number, outcome and details of inputs that have ended since the last call, or take too long."""
         while self._left:
             try:
                 if not self.pipe.poll():
                     break
                 kind, detail = self.pipe.recv()
             except (EOFError, OSError):
+                assert self._is_open, f"{self._target.name}: it cannot be opened"
                 yield self._replaced("crash")
+                continue
+            if kind == _OPENED:
+                self._is_open = True
+                self._began = time.monotonic()
                 continue
             self._began = time.monotonic()
             yield self._left.pop(0), kind, detail
-        if self._left and time.monotonic() - self._began > SECONDS:
+        if self._left and time.monotonic() - self._began > (seconds if self._is_open else _OPEN_SECONDS):
             yield self._replaced("hang")
         if not self._left:
             self._end()
@@ -116,6 +130,7 @@ class _Worker:
         self._process = _FORK.Process(target=_work, args=arguments, daemon=True)
         self._process.start()
         other.close()
+        self._is_open = False
         self._began = time.monotonic()
 
     def _end(self) -> int | None:
@@ -143,8 +158,10 @@ def _work(
         path.write_bytes(examples[0])
         target.read(path)  # imports what is loaded late, before memory is limited
     _limit_memory()
+    pipe.send((_OPENED, ""))
     for number in inputs:
         path.write_bytes(target.input(seed, number, examples))
+        os.utime(path, (number, number))  # the clock of files is too coarse: each input is a file of another time
         pipe.send(_outcome(target, path))
 
 

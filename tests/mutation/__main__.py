@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from tests.mutation.bug import Bug
 from tests.mutation.planted import BUGS
+from tests.mutation.runner import preload, run_tests, source_copy
 
-ROOT = Path(__file__).parents[2]
-_FAILED = 1
-"""The exit code of pytest when tests ran and some failed."""
+_LIMIT = 600.0
+"""Seconds for the tests of one bug."""
 
 
 def main(texts: list[str]) -> int:
     """Return 1 if a bug survives or cannot be planted."""
     chosen = [bug for bug in BUGS if not texts or any(text in f"{bug.name} {bug.file}" for text in texts)]
     survivors = 0
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(shutil.copytree(ROOT / "src", Path(folder) / "src"))
+    preload()
+    with source_copy() as source:
         for bug in chosen:
             started = time.monotonic()
             message = _notice(bug, source)
@@ -40,31 +36,11 @@ def _notice(bug: Bug, source: Path) -> str:
     if text.count(bug.before) != 1:
         return "MOVED: its text does not occur once"
     file.write_text(text.replace(bug.before, bug.after))
-    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-        compiled.unlink()
     try:
-        tests = [f"tests/{test}" for test in bug.tests.split()]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "--tb=no",
-            "-rfE",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            *tests,
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        outcome = run_tests(source, bug.tests.split(), limit=_LIMIT)
     finally:
         file.write_text(text)
-    if run.returncode != _FAILED:
-        return f"SURVIVED: pytest ended with {run.returncode}"
-    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return f"noticed by {lines[0].split()[1] if lines else 'an error'}"
+    return f"{'noticed by' if outcome.noticed else 'SURVIVED:'} {outcome.message}"
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def test_the_page_holds_every_part_and_loads_nothing(run: Run, tmp_path: Path) -
     with (runs[-1].records_folder / "rank-0.jsonl").open("a") as stream:
         stream.write('{"seq": 9')
     page = write_comparison(compare_runs(runs), tmp_path / "page.html").read_text()
-    body = page.partition("<body>")[2].partition("<script>")[0]
+    body = page.partition("<main>")[2].partition("</main>")[0]
     for part in ("5 runs compared", "Settings that differ", "Quality", "Over samples", "Over time", "bad: boom"):
         assert part in body
     assert "Over energy" not in body

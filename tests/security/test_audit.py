@@ -33,8 +33,8 @@ def test_this_version_has_no_known_holes() -> None:
     ("file", "old", "new"),
     [
         ("requirements.lock", "keras==", "keras==3.8.0 #"),
-        ("requirements.lock", "torch==", "torch==2.5.1 #"),
-        ("pyproject.toml", "keras>=3.12", "keras>=3.8"),
+        ("requirements.lock", "torch==", "torch==2.9.1 #"),
+        ("pyproject.toml", "keras>=3.15.1", "keras>=3.12"),
         ("pyproject.toml", "blosc2>=4", "blosc2"),
     ],
 )

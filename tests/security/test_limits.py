@@ -20,6 +20,12 @@ def test_a_grid_of_a_million_million_points_is_refused(client: httpx.Client) -> 
     assert response.status_code == 422 and "1e+12 points" in response.json()["error"], response.text
 
 
+def test_a_space_of_thousands_of_parameters_is_refused(client: httpx.Client) -> None:
+    tune = {"sampler": "random", "trials": 10, "space": {f"x{n}": {"uniform": [0, 1]} for n in range(1001)}}
+    response = client.post("/api/v1/studies", json={"name": "wide", "tune": tune})
+    assert response.status_code == 422 and "at most 1000 items" in response.json()["error"], response.text
+
+
 @pytest.mark.parametrize(
     "space",
     [

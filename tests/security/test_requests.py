@@ -103,6 +103,19 @@ def test_a_job_token_makes_only_what_its_job_makes(kind: str, person: Any) -> No
     assert made == {each: 201 if each == kind else 403 for each in made}
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("runs", {"uid": "half", "name": "half", "recipe": "\ud800"}),
+        ("datasets", {"key": "half", "name": "half", "location": "/\ud800"}),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(path: str, body: dict[str, Any], client: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = client.post(f"/api/v1/{path}", content=json.dumps(body), headers=headers)
+    assert response.status_code == 422, response.text
+
+
 def test_the_place_of_a_dataset_is_that_of_the_jobs_owner(person: Any) -> None:
     mallory = person("mallory", scopes=ALL_SCOPES, group="trackers")
     ada = person("ada", scopes=ALL_SCOPES, group="trackers")

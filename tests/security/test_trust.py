@@ -133,11 +133,12 @@ def test_a_fetched_run_of_a_shipped_recipe_needs_no_trust(
     assert clew.evaluate(brought, data=dataset).events
 
 
-def test_settings_alone_can_be_code(run_copy: Run, attacked: Path) -> None:
+@pytest.mark.parametrize("recipe", ["columns", "lightning"])
+def test_settings_alone_can_be_code(recipe: str, run_copy: Run, attacked: Path) -> None:
     """`model.build: os:system` needs no file."""
     mark_origin(run_copy.path, "s3://somewhere")
     model = {"build": "os:system", "arguments": {"command": f"touch {attacked}"}}
-    settings = {"recipe": "columns", "columns": {"features": ["x"], "labels": ["y"]}, "model": model}
+    settings = {"recipe": recipe, "columns": {"features": ["x"], "labels": ["y"]}, "model": model}
     run_copy.config_file.write_text(to_yaml({**settings, "train": run_copy.config().data["train"]}))
     with pytest.raises(RunError, match=rf"{NOT_YOURS}: model: os:system"):
         clew.evaluate(run_copy)

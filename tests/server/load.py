@@ -108,8 +108,8 @@ def report(folder: Path, schedule: Schedule, *, first: int, runs: int) -> dict[s
     """Report with several runs; return how much was written, and how long batches took."""
     server_login = credentials()
     assert server_login is not None
-    links = [Timed(server_login.server, server_login.token) for _ in range(min(runs, 10))]
-    reporters = [Reporter(folder, first + place, links[place % len(links)], schedule) for place in range(runs)]
+    links = [Timed(server_login.server, server_login.token) for _ in range(runs)]
+    reporters = [Reporter(folder, first + place, link, schedule) for place, link in enumerate(links)]
     for reporter in reporters:
         reporter.start()
     for reporter in reporters:

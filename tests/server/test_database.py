@@ -16,7 +16,7 @@ from clew.errors import ConfigError
 from clew.server.database import open_database
 from clew.server.database.engine import parse_url
 from clew.server.database.migrate import revisions, upgrade
-from clew.server.database.tables import metadata
+from clew.server.database.tables import metadata, users
 from tests.server.postgres import running, why_not
 
 
@@ -118,6 +118,24 @@ def test_readers_cannot_write_and_there_is_one_server(database: Any) -> None:
         open_database(url)
     opened.close()
     open_database(url).close()
+
+
+def _handles() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_handles_do_not_grow_with_the_load(database: Any) -> None:
+    opened = open_database(database("handles"))
+    try:
+        before = _handles()
+        for busy in (16, 3, 16):
+            with ExitStack() as stack:
+                for _ in range(busy):
+                    stack.enter_context(opened.read()).execute(sa.select(users.c.id)).all()
+        # the thread that copies SQLite's log opens it after two seconds
+        assert before <= _handles() <= before + 1
+    finally:
+        opened.close()
 
 
 @pytest.mark.parametrize("url", ["mysql://here/x", "nonsense", "postgresql://nobody@127.0.0.1:1/x"])

@@ -65,6 +65,7 @@ class TestDouble(RuleContract):
     rule, one_worker_is_single = "double", True
 """
 SAME, RESUMES = "test_ranks_train_as_one_process", "test_a_stopped_run_resumes_to_the_bit"
+LEARNS = "test_one_process_learns_the_regression"
 ONCE, SINGLE = "test_every_sample_is_used_once_per_epoch", "test_one_worker_takes_the_steps_of_a_single_process"
 
 
@@ -88,14 +89,14 @@ def test_each_fault_fails_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     chosen = {
         "TestSelfish": [f"{SAME}[adversarial]"],
         "TestForgetful": [f"{SAME}[adversarial]", f"{RESUMES}[adversarial]"],
-        "TestLazy": [f"{ONCE}[adversarial]"],
+        "TestLazy": [f"{ONCE}[adversarial]", LEARNS],
         "TestDouble": [f"{SINGLE}[adversarial]"],
     }
     failed = failed_tests(tmp_path, TESTS, chosen)
     assert failed == {
         "TestSelfish": {SAME},
         "TestForgetful": {RESUMES},
-        "TestLazy": {ONCE},
+        "TestLazy": {ONCE, LEARNS},
         "TestDouble": {SINGLE},
     }
 
@@ -109,10 +110,10 @@ def test_the_example_of_a_rule_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     install(
         tmp_path, monkeypatch, entry_point.replace('project.entry-points."clew.rules"', "clew.rules").replace('"', "")
     )
-    chosen = f"test_halved_rule.py::TestHalved::{ONCE}"
-    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", chosen]
+    chosen = [f"test_halved_rule.py::TestHalved::{name}" for name in (ONCE, LEARNS)]
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *chosen]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
 
 
 def test_names_and_settings_of_other_packages_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

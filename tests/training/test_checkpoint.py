@@ -16,6 +16,7 @@ from torch import nn
 from clew import Run
 from clew.errors import RunError
 from clew.training import checkpoint
+from clew.training.start_weights import load_weights
 
 
 def net(inputs: int = 3) -> nn.Module:
@@ -109,3 +110,17 @@ def test_a_checkpoint_holds_the_weights_of_its_step_however_late_it_is_written(t
     saver.close()
     assert checkpoint.load_state(run)[0]["weights"]["w"].tolist() == [1.0] * 3
     assert load_file(run.checkpoint("last"))["w"].tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("content", ["text", {"weight": "text"}, {1: torch.ones(2, 3)}, [torch.ones(2)]])
+def test_a_file_of_other_things_than_weights_is_refused_in_one_line(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(RunError, match="it holds other things than tensors"):
+        load_weights(nn.Linear(3, 2), tmp_path / "a.pt")
+
+
+def test_tensors_that_a_model_cannot_hold_are_refused_in_one_line(tmp_path: Path) -> None:
+    state = {name: value.to_sparse() for name, value in nn.Linear(3, 2).state_dict().items()}
+    torch.save(state, tmp_path / "a.pt")
+    with pytest.raises(RunError, match="damaged weights, or those of another model"):
+        load_weights(nn.Linear(3, 2), tmp_path / "a.pt")

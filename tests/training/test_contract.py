@@ -1,4 +1,4 @@
-"""The contract of every strategy, for every way to start its processes.
+"""Strategies with further settings, and every way to start their processes. `test_strategies` has their contract.
 
 Accounting: every sample is used exactly once per epoch, all ranks end. Exact: the result is that of one process.
 """
@@ -85,15 +85,12 @@ def check(run: Run, one: Run, name: str, ranks: int) -> None:
     assert validations(run)[-1]["loss"] == pytest.approx(validations(one)[-1]["loss"], rel=1e-4 * loose)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_local_workers_do_what_one_process_does(
-    name: str, workers: int, data: Dataset, alone: Any, tmp_path: Path
-) -> None:
-    check(train(str(data.path), tmp_path, name, workers=workers), alone(name), name, workers)
+def test_local_workers_do_what_one_process_does(name: str, data: Dataset, alone: Any, tmp_path: Path) -> None:
+    check(train(str(data.path), tmp_path, name, workers=3), alone(name), name, 3)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
 def test_launched_ranks_do_what_one_process_does(
     how: str, ranks: int, data: Dataset, alone: Any, tmp_path: Path
@@ -120,23 +117,17 @@ def test_batch_norm_over_all_ranks_is_that_of_one_process(strategy: str, data: D
         torch.testing.assert_close(weights(two)[key], tensor, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["allreduce", "sharded", "pipeline"])
-@pytest.mark.parametrize("later", ["the same", "one"])
-def test_every_strategy_resumes(strategy: str, later: str, data: Dataset, tmp_path: Path) -> None:
-    """On as many ranks to the bit; on one process with the same batches."""
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+def test_statistics_of_batch_norm_resume_to_the_bit(strategy: str, data: Dataset, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": 3, "batch_size": 25, "threads": 1, "ema": 0.9, "checkpoint_minutes": 1e-5}
-    chain = recipe("chain", norm=strategy != "pipeline")
-    whole = clew.train(chain, data, output=tmp_path / "whole", workers=2, strategy=strategy, **settings)
+    chain = recipe("chain", norm=True)
+    together: dict[str, Any] = {"workers": 2, "strategy": strategy}
+    whole = clew.train(chain, data, output=tmp_path / "whole", **together, **settings)
     with pytest.raises(StoppedError):
-        clew.train(
-            chain, data, output=tmp_path / "run", workers=2, strategy=strategy, time_limit_minutes=0.0005, **settings
-        )
-    run = resume(tmp_path / "run", workers=2 if later == "the same" else 1, time_limit_minutes=10)
+        clew.train(chain, data, output=tmp_path / "run", time_limit_minutes=0.0005, **together, **settings)
+    run = resume(tmp_path / "run", time_limit_minutes=10)
     for key, tensor in weights(whole).items():
-        if later == "the same":
-            assert torch.equal(weights(run)[key], tensor), key
-        elif "running" not in key and "tracked" not in key:
-            torch.testing.assert_close(weights(run)[key], tensor, rtol=0.3, atol=0.05)
+        assert torch.equal(weights(run)[key], tensor), key
 
 
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from clew.recipes.lartpc.settings import ImageConfig, LArTPCConfig
 from clew.recipes.particleflow import ParticleFlow
 from clew.recipes.particleflow.binning import event_of_items
 from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
+from clew.testing.toys import ToyGame
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.step_recorder import StepRecorder, can_record
@@ -102,16 +103,16 @@ def test_steps_that_cannot_be_recorded_run_plainly_with_one_warning(flat: Datase
 def test_the_number_of_recordings_is_limited_and_the_largest_serves_other_sizes() -> None:
     rooms = []
 
-    def learn(batch: Batch) -> dict[str, LossSum]:
+    def learn(batch: Batch) -> Iterator[dict[str, LossSum]]:
         rooms.append(len(batch["x"]))
-        return {}
+        yield {}
 
     def learned(lengths: list[int]) -> int:
         batch = ragged_batch(lengths)
         batch.capacity = {"x": sum(lengths)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
-            recorder.run(batch)
+            list(recorder.run(batch))
         return rooms[-1]
 
     recorder = StepRecorder(learn, [])
@@ -130,11 +131,43 @@ def test_only_a_single_gpu_records() -> None:
     assert not can_record(TrainConfig(precision="fp16"), Strategy(), cuda)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there it is recorded")
+def test_every_optimiser_of_a_step_that_alternates_steps_once_although_recording_fails(flat: Dataset) -> None:
+    def trained(*, recorded: bool) -> dict[str, Any]:
+        torch.manual_seed(0)
+        game, batch = ToyGame(), to_batch(flat.read("train"))
+        batch.capacity = {}
+        engine = Engine(game, game.model(), TrainConfig(), Strategy(), CPU)
+        if recorded:
+            engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(4):
+                assert engine.step([batch]).keys() == {"critic", "maker"}
+        return engine.model.state_dict()
+
+    plain, recorded = trained(recorded=False), trained(recorded=True)
+    assert all(torch.equal(plain[name], recorded[name]) for name in plain)
+
+
 class Fixed(type(recipe("line"))):  # type: ignore[misc]
     """The line, recorded."""
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         return {}
+
+
+class FixedGame(ToyGame):
+    """Two adversarial networks, recorded."""
+
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        return {}
+
+
+def _game(folder: Path) -> tuple[Recipe, Table]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    return FixedGame(), Table({"x": x, "y": x.sum(1), "number": np.arange(200)})
 
 
 def _fixed(folder: Path) -> tuple[Recipe, Table]:
@@ -153,14 +186,24 @@ def _images(folder: Path) -> tuple[Recipe, Table]:
 
 
 @on_gpu
-@pytest.mark.parametrize("make_training", [_fixed, _flow, _images])
+@pytest.mark.parametrize("make_training", [_fixed, _game, _flow, _images])
 def test_a_replayed_training_is_the_plain_one(tmp_path: Path, make_training: Any) -> None:
     chosen, events = make_training(tmp_path)
     events.save(tmp_path / "events.h5")
     data = clew.prepare(chosen, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
     settings = {"epochs": 3, "batch_size": 8, "precision": "bf16", "log_every": 1}
-    runs = [clew.train(chosen, data, output=tmp_path / f"{r}", record=r, **settings) for r in (False, True)]  # type: ignore[arg-type]
-    plain, replayed = ([each["loss"]["loss"] for each in run.records(kind="step")] for run in runs)
+    recorded = {"plain": False, "again": False, "replayed": True}
+    runs = {
+        name: clew.train(chosen, data, output=tmp_path / name, record=record, **settings)  # type: ignore[arg-type]
+        for name, record in recorded.items()
+    }
+    plain, replayed = (
+        [[*each["loss"].values()] for each in runs[name].records(kind="step")] for name in ("plain", "replayed")
+    )
     np.testing.assert_allclose(replayed, plain, rtol=0.02)
-    one, other = (torch.cat([each.flatten() for each in weights(run).values()]) for run in runs)
-    assert float((one - other).norm() / one.norm()) < 0.01
+    flat = {name: torch.cat([each.flatten() for each in weights(run).values()]) for name, run in runs.items()}
+
+    def distance(name: str) -> float:
+        return float((flat[name] - flat["plain"]).norm() / flat["plain"].norm())
+
+    assert distance("replayed") < max(0.01, 2 * distance("again"))  # sums on a GPU have no fixed order

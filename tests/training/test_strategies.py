@@ -40,8 +40,7 @@ class TestGem(RuleContract):
 
 class TestDiLoCo(RuleContract):
     rule = "diloco"
-    settings = {"asynchronous": {"sync_every": 2}}
-    limit = 2.0  # a dozen steps with momentum 0.9 end between 0.1 and 1.4
+    settings = {"asynchronous": {"sync_every": 8}}  # with fewer steps the outer momentum overshoots
 
 
 def test_every_strategy_of_clew_is_tested() -> None:

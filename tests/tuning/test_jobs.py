@@ -23,6 +23,8 @@ from clew import Dataset, Run
 from clew.core.config import to_yaml
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
+from clew.tuning.api import local_executor, tune
+from clew.tuning.executor import Executor
 from clew.tuning.resource_slots import trial_slots
 from clew.tuning.snapshot import TrialSummary
 from clew.tuning.study import Study
@@ -170,6 +172,19 @@ def ended(path: Path) -> int:
     """Trials of a study that have ended, without opening it."""
     journal = path / "journal.log"
     return journal.read_text().count('"op_code":6') if journal.exists() else 0
+
+
+def test_the_lease_of_a_job_that_was_never_started_is_replaced(flat: Dataset, tmp_path: Path) -> None:
+    """A coordinator was killed between the lease of a trial and its job."""
+    settings = template(flat, tune={"trials": 1})
+
+    def executor(study: Study) -> Executor:
+        study.folder.leases.mkdir(exist_ok=True)
+        (study.folder.leases / "trial-0000.a1").touch()
+        return local_executor(settings, study, oversubscribe=True)
+
+    study = tune(settings, tmp_path / "s", executor=executor)
+    assert only(study).state == "complete" and not list(study.folder.leases.iterdir())
 
 
 @pytest.mark.timeout(400)

@@ -26,7 +26,7 @@ app = typer.Typer(
     cls=Commands,
     help="High-energy-physics machine learning from raw events to trained, tuned and benchmarked models.",
     epilog="Start with: clew demo",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -41,12 +41,16 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        from clew.cli.start.greeting import greet
+
+        greet()
 
 
 @functools.cache

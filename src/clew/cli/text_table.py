@@ -13,6 +13,13 @@ from rich.cells import cell_len, set_cell_size
 from clew.cli.options import console
 
 _GAP = "  "
+_STATE_COLOURS = {
+    **dict.fromkeys(("finished", "done", "complete"), "32"),
+    **dict.fromkeys(("running", "claimed"), "36"),
+    **dict.fromkeys(("failed", "lost", "damaged", "interrupted"), "31"),
+    **dict.fromkeys(("stopped", "cancelled", "pruned", "waiting"), "33"),
+}
+"""Codes of the terminal for cells of the column `state`."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +47,12 @@ def line_width() -> int:
 
 def write(columns: Iterable[Column], *, width: int) -> None:
     """Print the columns. This is hundreds of times faster than a rich table, which ten thousand rows need."""
-    print("\n".join(fit(columns, width=width)), file=console.file)
+    colour = console.is_terminal and not console.no_color
+    print("\n".join(fit(columns, width=width, colour=colour)), file=console.file)
 
 
-def fit(columns: Iterable[Column], *, width: int) -> list[str]:
-    """The lines of a table no wider than `width`, the head first.
+def fit(columns: Iterable[Column], *, width: int, colour: bool = False) -> list[str]:
+    """The lines of a table no wider than `width`, the head first. `colour`: states have colours.
 
     Empty columns are dropped. If the columns of rank 0 are too wide, the first one is cut.
     """
@@ -60,12 +68,18 @@ def fit(columns: Iterable[Column], *, width: int) -> list[str]:
         if excess < 0 and column.least:
             more = min(-excess, column.width - sizes[id(column)])
             sizes[id(column)], excess = sizes[id(column)] + more, excess + more
-    padded = [_padded(column, sizes[id(column)]) for column in shown]
+    padded = [_padded(column, sizes[id(column)], colour) for column in shown]
     return [_GAP.join(row).rstrip() for row in zip(*padded, strict=True)]
 
 
-def _padded(column: Column, width: int) -> list[str]:
-    return [_cell(text, width, column.right) for text in (column.head, *column.cells)]
+def _padded(column: Column, width: int, colour: bool) -> list[str]:
+    cells = [_cell(text, width, column.right) for text in (column.head, *column.cells)]
+    return [cells[0], *map(_coloured, cells[1:])] if colour and column.head == "state" else cells
+
+
+def _coloured(cell: str) -> str:
+    code = _STATE_COLOURS.get(cell.strip().partition(",")[0])
+    return cell if code is None else f"\x1b[{code}m{cell}\x1b[0m"
 
 
 def _cell(text: str, width: int, right: bool) -> str:

@@ -223,7 +223,8 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     arguments = [f"--{source}", _with_file(str(model[source]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():
-            arguments += [f"--{option}", absolute_locations(path)]
+            is_code = ".py:" in str(path)  # a LightningDataModule
+            arguments += [f"--{option}", _with_file(path, files) if is_code else absolute_locations(path)]
     for option in MODEL_OPTIONS:
         if model.get(option) is not None:
             value = model[option]

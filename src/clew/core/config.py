@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from clew.core.validation_text import validation_text
 from clew.errors import ConfigError, list_names, nearest
 
 Key = tuple[str | int, ...]
@@ -282,7 +283,7 @@ def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -
         siblings = _names(model, detail["loc"][:-1])
         place = next((document.places[path] for path in document.places if _starts_with(path, key)), "")
         return f"{place or document.place(key)}: unknown key '{name}'{_suggestion(model, key, siblings)}"
-    message = detail["msg"].removeprefix("Value error, ")
+    message = validation_text(detail)
     message = _MESSAGES.get(detail["type"], message)
     value = detail["input"]
     shown = f" (given: {value!r})" if isinstance(value, (str, int, float, bool)) or value is None else ""

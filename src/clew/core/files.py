@@ -69,6 +69,20 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_all(file: int, content: bytes | bytearray | memoryview, position: int | None = None) -> None:
+    """Write all bytes to an open file.
+
+    Args:
+        file: The number of the open file.
+        content: The bytes.
+        position: Where they begin in the file. None continues at the current position.
+    """
+    left = memoryview(content).cast("B")
+    while left:
+        written = os.write(file, left) if position is None else os.pwrite(file, left, position)
+        left, position = left[written:], None if position is None else position + written
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of the content of a file, in hexadecimal."""
     digest = hashlib.sha256()

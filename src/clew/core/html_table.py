@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 
-def html_table(title: str, rows: Iterable[Sequence[str]], *, header: Sequence[str] = ()) -> str:
+def html_table(title: str, rows: Iterable[Sequence[str]], *, header: Sequence[str] = (), above: str = "") -> str:
     """Return a title and a table as HTML.
 
     Args:
         title: Text above the table.
         rows: The cells of each row as plain text.
         header: The names of the columns.
+        above: HTML between title and table.
 
     Example:
         >>> html_table("run", [("state", "finished")])
@@ -20,7 +21,7 @@ def html_table(title: str, rows: Iterable[Sequence[str]], *, header: Sequence[st
     """
     head = f"<tr>{''.join(f'<th>{escape(cell)}</th>' for cell in header)}</tr>" if header else ""
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<div><b>{escape(title)}</b><table>{head}{body}</table></div>"
+    return f"<div><b>{escape(title)}</b>{above}<table>{head}{body}</table></div>"
 
 
 def shorten(parts: Sequence[str], limit: int = 6) -> str:

@@ -17,7 +17,7 @@ from clew.core.files import write_text
 from clew.core.html_table import html_table, shorten
 from clew.data.dataset import Dataset
 from clew.data.table import Table
-from clew.errors import ConfigError
+from clew.errors import ConfigError, list_names
 from clew.figure import Figure
 from clew.inference.batch_times import TIMED_SAMPLES, BatchTimes, measure_batches
 from clew.inference.compared_samples import ComparedSamples
@@ -58,6 +58,25 @@ class Evaluation:
         """Return what a notebook shows."""
         title = f"Evaluation {self.name}: {self.events:,} events in {self.seconds:.1f} s"
         return html_table(title, self._values(), header=("metric", "value", "error"))
+
+    def draw(self, *names: str, style: str = "") -> Any:
+        """Draw the plots of metrics, such as ROC curves and confusion matrices, as one matplotlib figure.
+
+        Args:
+            *names: Names of metrics. Default: all that have a plot.
+            style: A style of mplhep: CMS, ATLAS, LHCb2, ALICE. Default: that of matplotlib.
+
+        Raises:
+            ConfigError: A metric does not exist or has no plot; matplotlib or mplhep is not installed.
+        """
+        from clew.runs.drawing import draw_figures
+
+        figures = {name: metric.figure(name) for name, metric in self.metrics.items()}
+        known = {name: figure for name, figure in figures.items() if figure is not None}
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"there is no plot of '{name}'; there are {list_names(known, name)}")
+        return draw_figures([known[name] for name in names or known], style=style)
 
     def _values(self) -> list[tuple[str, str, str]]:
         """Name, value and error of every metric that is a number."""

@@ -20,16 +20,18 @@ from clew.core.trust import is_file_trusted, refusal
 from clew.data.dataset.batch import Batch
 from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
-from clew.errors import ConfigError, DataError
+from clew.errors import ClewError, ConfigError, DataError
 from clew.inference.flat_forward import EXPORT_FORMAT, ExportFacts
-from clew.inference.model_runner import ModelRunner
+from clew.inference.model_runner import Mode, ModelRunner
 from clew.inference.parallel_inference import InferenceTask
 from clew.inference.sample_sources import RawEvents
 from clew.inference.saved_model import SAVED_MODEL_ENTRY, load_saved_model
 from clew.recipe import Recipe, find
 from clew.runs import Run
 from clew.runs.run_trust import code_references
+from clew.training.validation import mismatch_error
 
+_LOADED_MODELS = 8
 _OTHER = "another machine or user"
 ENTRY = "clew.json"
 """Name of the entry of a file that holds its description."""
@@ -182,13 +184,19 @@ def is_exported_model(path: Any) -> bool:
 
 
 def load(path: Path) -> ExportedModel:
-    """Load an exported model.
+    """Load an exported model. The last few are kept, so that many small predictions do not load the file each time.
 
     Raises:
         ConfigError: The file does not exist or cannot be read.
     """
     if not path.exists():
         raise ConfigError(f"no file {path}")
+    status = path.stat()
+    return _loaded(path, status.st_mtime_ns, status.st_size, torch.get_num_threads())
+
+
+@functools.lru_cache(maxsize=_LOADED_MODELS)
+def _loaded(path: Path, modified: int, size: int, threads: int) -> ExportedModel:
     return MODEL_CLASSES[path.suffix](path)
 
 
@@ -197,7 +205,16 @@ class ExportedModelRunner(ModelRunner):
     """Runs an exported model. `recipe` reconstructs objects from its outputs."""
 
     def outputs(self, batch: Batch) -> Any:
-        return self.model(batch)
+        try:
+            return self.model(batch)
+        except ClewError:
+            raise
+        except Exception as error:
+            raise mismatch_error(error, batch) from error
+
+    def _find_mode(self, batch: Batch) -> Mode:
+        """Return the inference mode: no exported model computes gradients, so no batch is computed for a trial."""
+        return torch.inference_mode
 
 
 @dataclass(frozen=True)
@@ -255,13 +272,11 @@ def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
     if kind.holds_code and path.exists() and not is_file_trusted(path):
         raise refusal(path, _OTHER, [f"a {path.suffix} file is a program"])
     facts = read_facts(path)
-    references = code_references({"recipe": facts.recipe, **facts.settings})
-    if use_recipe and references and not is_file_trusted(path):
+    if use_recipe and not is_file_trusted(path) and code_references({"recipe": facts.recipe, **facts.settings}):
         raise refusal(path, _OTHER, [f"the recipe {facts.recipe}"])
     return facts
 
 
-@functools.cache
 def read_facts(path: Path) -> ExportFacts:
     """Read the description of an exported file. A `.pt2` file and a SavedModel are executed by this."""
     return load(path).facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -15,6 +16,7 @@ from clew.training.validation import outputs_by_name
 
 EXPORT_FORMAT: Final = 1
 """Version of exported models. It changes when an older clew could not read a new one."""
+_MAX_FAST_BATCH, _BATCH_NUMBERS = 16_384, 1 << 19
 InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 
 
@@ -233,3 +235,11 @@ class ExportFacts(Section):
     tolerance: float
     difference: float
     """Largest difference from the original, on real samples."""
+
+    @property
+    def fast_batch_size(self) -> int:
+        """The batch size that makes the cost of a call small: 1 if there are lists, else by the numbers per event."""
+        if any(item.part != "column" for item in self.inputs):
+            return 1
+        numbers = sum(math.prod(int(length) for length in item.shape[1:]) for item in self.inputs)
+        return max(1, min(_MAX_FAST_BATCH, _BATCH_NUMBERS // max(numbers, 1)))

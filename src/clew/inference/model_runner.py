@@ -99,7 +99,7 @@ class ModelRunner:
 
     def _forward(self, batch: Batch) -> tuple[Outputs, validation.BatchLosses]:
         outputs = self.outputs(batch)
-        losses = validation.batch_losses(self.recipe, outputs, batch) if self.losses else _NO_LOSSES
+        losses = validation.batch_losses(self.recipe, self.model, outputs, batch) if self.losses else _NO_LOSSES
         return validation.outputs_by_name(outputs), losses
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +151,8 @@ class _Request:
             return source or DatasetSplit.of(self.data or dataset, self.split)
         assert source is not None
         features = list(source.recipe.passthrough_columns().values())
-        table = in_memory.to_table(self.events, features[0] if len(features) == 1 else ())
+        names = features[0] if len(features) == 1 else ()
+        table = in_memory.to_table(self.events, names, source.recipe.event_columns())
         if not len(table):
             raise DataError("no events to predict: the data is empty")
         return EventsInMemory(source, table)
@@ -184,10 +186,17 @@ def _task_of_file(file: Any, request: _Request) -> Make:
         saved = facts.transforms, facts.input_items
         events = exported_model.ExportedModelEvents(run, recipe, request.input, True, *saved)
     samples = request.samples(events, request.data)
-    size = inference_batch_size(request.batch_size, TrainConfig(), recipe)
+    size = inference_batch_size(request.batch_size, _default_training(), recipe)
+    size = max(size, facts.fast_batch_size) if request.batch_size is None else size
     return lambda work: exported_model.ExportedModelTask(
         run, recipe, request.weights, samples, size, work(events), file=path
     )
+
+
+@functools.cache
+def _default_training() -> TrainConfig:
+    """The defaults. Their check reads the metadata of all installed packages, which takes longer than a prediction."""
+    return TrainConfig()
 
 
 def _check_output(path: Path, *, replace: bool) -> Path:

@@ -68,6 +68,9 @@ class ModelSource(Section):
     training. keep: pass them on (only scikit-learn accepts them). Metrics always use the weights as they are."""
     penalties: Literal["refuse", "ignore"] = "refuse"
     """What to do with a Keras model that has regularizers or constraints, which clew does not apply."""
+    batch: Literal["tuple", "dict"] = "tuple"
+    """What the steps of a LightningModule get. tuple: (features, labels), for ragged features (features, mask, labels),
+    and event weights last. dict: the same by name: the feature column, `mask`, the label column, `weight`."""
 
 
 class ColumnsConfig(Section):
@@ -103,8 +106,8 @@ class Columns(Recipe):
         if loading.is_keras(self._model):
             from clew.models import keras
 
-            return _unpickle, (config, keras.to_bytes(self._model), True)
-        return _unpickle, (config, cloudpickle.dumps(self._model), False)
+            return _unpickle, (type(self), config, keras.to_bytes(self._model), True)
+        return _unpickle, (type(self), config, cloudpickle.dumps(self._model), False)
 
     def read(self, path: str) -> Iterable[Table]:
         if readers.kind_of(path) in ("text", "trackml"):
@@ -124,6 +127,9 @@ class Columns(Recipe):
         used = {*chosen.features, *(Expression(chosen.select).names if chosen.select else ())}
         needed = (*chosen.labels, *(Expression(chosen.weight).names if chosen.weight else ()))
         return [name for name in dict.fromkeys(needed) if name not in used]
+
+    def event_columns(self) -> Sequence[str]:
+        return [*self._input_columns(), *EVENT_COLUMNS]
 
     def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         return {FEATURES: self.config.columns.features}
@@ -148,6 +154,8 @@ class Columns(Recipe):
             model = loading.load_model(settings.build, settings.arguments, penalties=settings.penalties)
         else:
             raise RecipeError("the model was passed in Python; pass it again, as recipe=model")
+        if loading.is_lightning(model) and type(self) is Columns:
+            raise ConfigError(f"{type(model).__name__} is a LightningModule; train it with the recipe lightning")
         self._gives_probabilities = loading.gives_probabilities(model)
         return model
 
@@ -183,7 +191,7 @@ class Columns(Recipe):
         return kind == "probabilities" or (kind == "auto" and bool(self._gives_probabilities))
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
-        return model(*_model_inputs(batch))
+        return model(*model_inputs(batch))
 
     def loss(self, outputs: Any, batch: Batch) -> Tensor:
         from clew.models.losses import loss_by_name
@@ -273,14 +281,12 @@ def guess_columns(table: Table) -> tuple[str, str]:
     raise ConfigError(f"name the columns with features= and labels=; there are {list_names(table)}")
 
 
-def _unpickle(config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:
+def _unpickle(kind: type[Columns], config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:
     import cloudpickle
 
     from clew.models import keras
 
-    return Columns(
-        ColumnsConfig.model_validate(config), model=(keras.from_bytes if of_keras else cloudpickle.loads)(model)
-    )
+    return kind(kind.Config.model_validate(config), model=(keras.from_bytes if of_keras else cloudpickle.loads)(model))
 
 
 def _join_columns(events: Table, names: Sequence[str], target: str, *, alone: bool = False) -> dict[str, Any]:
@@ -315,7 +321,7 @@ def _single_precision(column: Any) -> Any:
     return column.share(values.astype(np.float32)) if isinstance(column, Ragged) else values.astype(np.float32)
 
 
-def _model_inputs(batch: Batch) -> tuple[Tensor, ...]:
+def model_inputs(batch: Batch) -> tuple[Tensor, ...]:
     """The arguments of the model, as floating-point tensors."""
     column = batch.columns[FEATURES]
     if hasattr(column, "padded"):

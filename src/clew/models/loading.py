@@ -35,6 +35,45 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
+def is_lightning(model: Any) -> bool:
+    """Whether this is a LightningModule, of `lightning` or of `pytorch_lightning`, or a class of them."""
+    from clew.models.lightning.refusals import lightning_classes
+
+    classes = lightning_classes("LightningModule")
+    return issubclass(model, classes) if isinstance(model, type) else isinstance(model, classes)
+
+
+def lightning_is_loaded() -> bool:
+    """Whether a package of Lightning is loaded."""
+    return any(name in sys.modules for name in ("lightning.pytorch", "pytorch_lightning"))
+
+
+def lightning_recipe() -> type[Any]:
+    """Return the recipe of LightningModules."""
+    from clew.models.lightning.recipe import LightningColumns
+
+    return LightningColumns
+
+
+def lightning_data(model: Any, data: Any) -> tuple[Any, Any, dict[str, Any]] | None:
+    """Return the data of a LightningDataModule, or of a LightningModule that brings its own; None for other data.
+
+    Args:
+        model: The model, a function that makes it, or its location.
+        data: The data to train on: a data module, a class of them or their `file.py:Name`. None: that of the model.
+
+    Returns:
+        See `clew.models.lightning.data_module.data_tables`.
+    """
+    from clew.models.lightning import data_module
+
+    if data is None:
+        made = model if not isinstance(model, type) else None
+        return data_module.data_tables(made) if made is not None and is_lightning(made) else None
+    source = data_module.find_data_module(data)
+    return None if source is None else data_module.data_tables(source)
+
+
 def is_estimator(model: Any) -> bool:
     """Whether this is an estimator with the interface of scikit-learn."""
     methods = ("fit", "predict", "get_params", "set_params")

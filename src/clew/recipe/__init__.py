@@ -1,6 +1,20 @@
-"""Recipes: the contract of a physics task (`contract`), and how a recipe is found by its name or file (`lookup`)."""
+"""Recipes: the contract of a physics task (`contract`), hooks of its training (`hooks`), finding recipes (`lookup`)."""
 
 from clew.recipe.contract import Loss, Recipe
+from clew.recipe.hooks import TakenSteps, TrainingHooks, TrainingPlan
 from clew.recipe.lookup import ENTRY_POINTS, TYPED_IN, available, find, load_code, resolve, shipped
 
-__all__ = ["ENTRY_POINTS", "TYPED_IN", "Loss", "Recipe", "available", "find", "load_code", "resolve", "shipped"]
+__all__ = [
+    "ENTRY_POINTS",
+    "TYPED_IN",
+    "Loss",
+    "Recipe",
+    "TakenSteps",
+    "TrainingHooks",
+    "TrainingPlan",
+    "available",
+    "find",
+    "load_code",
+    "resolve",
+    "shipped",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from clew.data.writers import TableWriter
     from clew.figure import Figure
     from clew.metrics import Metric
+    from clew.recipe.hooks import TrainingHooks, TrainingPlan
 
 
 class Loss(NamedTuple):
@@ -85,6 +87,9 @@ class Recipe:
     estimator_columns: ClassVar[tuple[str, str]] = ("features", "labels")
     """The columns of samples that an estimator gets: features, shape (events, features), and labels."""
 
+    makes_optimizers: ClassVar[str] = ""
+    """What makes the optimisers, if `train.optimizer` has no influence on them: the name of a function."""
+
     location: ClassVar[str] = ""
     """Name or file of the class, from which `clew.recipe.find` loads it. Set by clew."""
 
@@ -131,6 +136,10 @@ class Recipe:
         without the columns that those transforms add. In all other cases clew checks that the columns are present.
         """
         return ()
+
+    def event_columns(self) -> Sequence[str] | None:
+        """The columns of raw events that are used; None if it may be all. Only these are read from lazy events."""
+        return None
 
     def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         """The sample columns that `prepare` copies from the events without a change.
@@ -240,8 +249,7 @@ class Recipe:
         """The loss of a batch.
 
         Returns:
-            One value per event, shape (events,), to which event weights are applied; or a scalar mean over events; or a
-            `Loss`.
+            One value per event, shape (events,), to which event weights are applied; a scalar mean; or a `Loss`.
         """
         raise RecipeError(f"recipe {type(self).__name__} must define loss(outputs, batch), or step(model, batch)")
 
@@ -268,8 +276,8 @@ class Recipe:
             precision: The setting `train.precision`.
 
         Returns:
-            The number of items per ragged column (at least that of the batch); `{}` if there are only fixed columns;
-            None (the default) if the step cannot be recorded.
+            The number of items per ragged column (at least that of the batch); `{}` for fixed columns only; None (the
+            default) if the step cannot be recorded.
         """
         return None
 
@@ -297,6 +305,23 @@ class Recipe:
             For each name either parameters, for which an optimiser is built from `train.optimizer`, or an optimiser.
         """
         return {"loss": model.parameters()}
+
+    def alternates(self, model: nn.Module) -> bool:
+        """Whether `step` takes the step of one optimiser before it computes the next loss."""
+        return inspect.isgeneratorfunction(self.step)
+
+    def hooks(self, model: nn.Module, plan: TrainingPlan) -> TrainingHooks:
+        """The hooks of a training of this network, for what happens besides steps. Called before `optimizers`."""
+        from clew.recipe.hooks import TrainingHooks
+
+        return TrainingHooks()
+
+    def validation_metrics(self, model: nn.Module, batch: Batch, *, test: bool) -> Mapping[str, Metric] | None:
+        """The metrics of a batch, one of them `loss`, for a network that computes them itself, in evaluation mode.
+
+        The default, None: clew uses `forward`, `loss` and `metrics`. With `test`, after the training, `metrics` too.
+        """
+        return None
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         """Build physics objects, such as tracks, from a batch of samples and the outputs of the network.

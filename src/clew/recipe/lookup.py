@@ -46,10 +46,10 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
         file, _, class_name = name.partition(".py:")
         return _find_in_file((base or Path.cwd()) / Path(f"{file}.py" if class_name else name).expanduser(), class_name)
     table = shipped()
-    if name not in table:
-        table = available()
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
         table[name] = name
+    elif name not in table:
+        table = available()  # reads the metadata of every installed package, which is slow
     if name not in table:
         raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
     module, _, attribute = table[name].partition(":")

@@ -120,7 +120,7 @@ def report_section(run: Run) -> tuple[str, list[Figure]]:
         for worker in record.workers
     ]
     texts = (_updates_text(record), f"{_size_text(record.bytes)} moved", _returned_text(record))
-    return f'<p class="facts">{" · ".join(texts)}</p>{table(head, rows)}{notes}', worker_figures(record)
+    return f'<p class="soft">{" · ".join(texts)}</p>{table(head, rows)}{notes}', worker_figures(record)
 
 
 def worker_figures(record: WorkersRecord) -> list[Figure]:

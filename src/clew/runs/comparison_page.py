@@ -65,7 +65,7 @@ def _runs(runs: list[ComparedRun]) -> str:
     head = ("", "state", "recipe", "workers", "on", "epochs", "parameters", "samples/s", "seconds")
     rows = [
         (
-            f'<i class="dot" style="background:{_colour(number)}"></i>&nbsp;{escape(run.name)}',
+            f'<i class="swatch" style="--c:{_colour(number)}"></i>{escape(run.name)}',
             f'<span class="state {escape(s.state)}">{escape(s.state)}</span>',
             escape(Path(s.recipe).stem),
             escape(str(s.workers)),
@@ -97,7 +97,7 @@ def _settings(comparison: Comparison) -> str:
     """Settings that every run has; then, folded, those that only some runs have (many if the recipes differ)."""
     shared = {name: values for name, values in comparison.settings.items() if ABSENT not in values}
     partial = {name: values for name, values in comparison.settings.items() if ABSENT in values}
-    html = _differences(comparison, shared) or '<p class="facts">None: all common settings are equal.</p>'
+    html = _differences(comparison, shared) or '<p class="soft">None: all common settings are equal.</p>'
     head = f"{len(partial)} settings that only some runs have"
     return html + (
         f"<details><summary>{head}</summary>{_differences(comparison, partial)}</details>" if partial else ""
@@ -116,7 +116,7 @@ def _quality(comparison: Comparison) -> str:
         for name in names
     ]
     head = ("", "metric", *(escape(run.name) for run in comparison.runs))
-    return table(head, rows) if rows else '<p class="facts">No run was validated or evaluated yet.</p>'
+    return table(head, rows) if rows else '<p class="soft">No run was validated or evaluated yet.</p>'
 
 
 def _speed(runs: list[ComparedRun]) -> list[Figure]:

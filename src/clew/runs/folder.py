@@ -60,7 +60,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return html_table(f"Run {self.path}", self._facts())
+        from clew.runs.notebook_view import TrainingCurves
+
+        known = self.config_file.is_file()
+        return html_table(f"Run {self.path}", self._facts(), above=TrainingCurves.of_run(self).html() if known else "")
 
     def _facts(self) -> list[tuple[str, str]]:
         """State, position and metrics of the run, as names and values."""
@@ -271,6 +274,24 @@ class Run:
         from clew.runs.training_figures import training_plot
 
         return training_plot(self)
+
+    def draw(self, *, style: str = "") -> Any:
+        """Losses and validation metrics as one matplotlib figure, for a notebook or a paper.
+
+        Args:
+            style: A style of mplhep: CMS, ATLAS, LHCb2, ALICE. Default: that of matplotlib.
+
+        Raises:
+            RunError: No step was recorded yet.
+            ConfigError: matplotlib or mplhep is not installed, or there is no such style.
+        """
+        from clew.runs.drawing import draw_figures
+        from clew.runs.training_figures import training_figures
+
+        figures = training_figures(self)
+        if not figures:
+            raise RunError(f"{self.path}: there is nothing to draw before the first step")
+        return draw_figures([figures[name] for name in ("loss", "metrics", "large") if name in figures], style=style)
 
     @property
     def state(self) -> str:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
-import importlib.util
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from clew.core.files import write_text
 from clew.figure import Figure
+from clew.runs.compact_figure import compact
+from clew.runs.plotly_script import FILES, is_small, small_script, whole_script_path
 from clew.runs.scores import Score
 
-_TEMPLATE = Path(__file__).with_name("report.template.html")
+_LONG_NOTE = 400
+"""Characters of a note that are shown at first."""
+_NO_HEAD = '<span class="quiet">name</span>'
+"""Heading of a column without one, for screen readers."""
 
 
 class HtmlPage:
@@ -29,9 +34,15 @@ class HtmlPage:
     def header(self, state: str = "", facts: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
         """Add the title, the state as a badge, one line of facts (HTML), and important notes (HTML)."""
         badge = f' <span class="state {escape(state)}">{escape(state)}</span>' if state else ""
-        lines = "".join(f'<p class="bad">{note}</p>' for note in notes)
-        line = f'<p class="facts">{" · ".join(facts)}</p>'
-        self._body.append(f"<header><h1>{escape(self.title)}{badge}</h1>{line}{lines}</header>")
+        lines = "".join(f'<div class="note bad">{clamped(note)}</div>' for note in notes)
+        line = "".join(f"<li>{fact}</li>" for fact in facts)
+        title = f"<h1>{escape(self.title)}{badge}</h1>"
+        self._body.append(f'<header class="head"><div>{title}<ul class="facts">{line}</ul></div></header>{lines}')
+
+    def tiles(self, values: Mapping[str, str]) -> None:
+        """Add a row of numbers (HTML) by name (HTML)."""
+        cells = "".join(f'<div class="tile"><span>{name}</span>{html}</div>' for name, html in values.items())
+        self._body.append(f'<div class="tiles">{cells}</div>' if cells else "")
 
     def add(self, html: str) -> None:
         """Add HTML between sections."""
@@ -44,13 +55,21 @@ class HtmlPage:
 
     def write(self, path: Path) -> Path:
         """The page as a file."""
-        page, plotly = _TEMPLATE.read_text(encoding="utf-8"), _plotly()
+        plotly, policy = "", ""
+        if self._figures:
+            small = is_small(self._figures)
+            plotly = small_script() if small else whole_script_path().read_text(encoding="utf-8")
+            policy = "" if small else " 'unsafe-eval'"  # the whole version compiles the code that draws on a GPU
+        script = _file("plot_theme.js") + _file("static_page.js") if self._figures else ""
+        page = _file("page.template.html")
         for name, text in {
-            "POLICY": _policy(plotly, page.rpartition("<script>")[2].partition("</script>")[0]),
+            "POLICY": _policy(policy, plotly, script),
             "TITLE": escape(self.title),
+            "STYLE": _file("page.css"),
             "BODY": "\n".join(self._body),
-            "FIGURES": json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c"),
+            "FIGURES": _json([compact(each) for each in self._figures]),
             "PLOTLY": plotly,
+            "SCRIPT": script,
         }.items():
             page = page.replace(f"<!--{name}-->", text, 1)
         write_text(path, page)
@@ -63,7 +82,9 @@ class HtmlPage:
             layout = item["layout"]
             wide = " wide" if "xaxis2" in layout or "height" in layout else ""
             tall = f' style="height: {_number(layout["height"])}px"' if "height" in layout else ""
-            places.append(f'<div class="plot{wide}"{tall} data-figure="{len(self._figures)}"></div>')
+            canvas = f'<div class="canvas"{tall} data-figure="{len(self._figures)}"></div>'
+            heading = f"<header><h3>{_title(layout)}</h3></header>"
+            places.append(f'<figure class="sheet plot{wide}">{heading}{canvas}</figure>')
             self._figures.append(item)
         return f'<div class="plots">{"".join(places)}</div>' if places else ""
 
@@ -79,9 +100,17 @@ def write_page(path: Path, title: str, facts: str, sections: list[tuple[str, str
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table of cells that are HTML already; without a head if that is empty."""
-    top = "".join(f"<th>{cell}</th>" for cell in head)
+    top = "".join(f'<th scope="col">{cell or _NO_HEAD}</th>' for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{body}</tbody></table>"
+    cells = f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{body}</tbody></table>"
+    return f'<div class="sheet scroll" tabindex="0">{cells}</div>'
+
+
+def clamped(html: str) -> str:
+    """HTML of a message, of which a long one shows its beginning until the reader asks for all of it."""
+    if len(html) <= _LONG_NOTE:
+        return html
+    return f'<details class="clamp"><summary><span class="clamped">{html}</span></summary></details>'
 
 
 def score_cell(score: Score | None) -> str:
@@ -96,12 +125,17 @@ def label(name: str) -> str:
     return escape(name.replace("_", " "))
 
 
-def _policy(*scripts: str) -> str:
+def _policy(more: str, *scripts: str) -> str:
     """What the page may do: run these scripts and no others, show images in it, and load nothing from elsewhere."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    allowed += " 'unsafe-eval'"  # plotly compiles the code that draws on a GPU
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts if script)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    styles = "style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    return f"default-src 'none'; script-src {allowed}{more}; {styles}"
+
+
+def _json(value: Any) -> str:
+    """JSON for a script element: nothing in it can end the element."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _number(value: Any) -> float:
@@ -109,8 +143,11 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else 390.0
 
 
-def _plotly() -> str:
-    """Plotly's JavaScript, from its Python package, without importing that."""
-    spec = importlib.util.find_spec("plotly")
-    assert spec is not None and spec.origin is not None
-    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+def _title(layout: Mapping[str, Any]) -> str:
+    title = layout.get("title", "")
+    return escape(str(title.get("text", "") if isinstance(title, dict) else title))
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")

@@ -1,15 +1,13 @@
-"""Shows a training while it runs: lines and a bar in a terminal, plain HTML in a notebook.
+"""Shows a training while it runs: lines and a bar in a terminal. `notebook_view` shows it in a notebook.
 
 A view reads the records of the run as they are written, so every way of starting a training is shown in the same way.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 import threading
 import time
-from html import escape as escape_html
 from typing import TYPE_CHECKING, Any
 
 from clew.runs.folder import Run, follow
@@ -18,9 +16,6 @@ from clew.runs.records import Record
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-
-_SHOWN_EPOCHS = 12
-"""Number of epochs in the table of a notebook."""
 
 
 class RunView:
@@ -195,76 +190,6 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-class NotebookView(LiveView):
-    """One piece of HTML below the cell, which is updated: a bar, the newest losses, and one row per epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._handle: Any = None
-        self._title, self._facts, self._note = "", "", ""
-        self._position: tuple[int, int] = (0, 0)
-        self._rows: list[tuple[int, dict[str, Any]]] = []
-        self._run: Run | None = None
-
-    def preparing(self, state: Any) -> None:
-        self._title, self._position = str(state.stage), (state.done, state.total)
-        self._note = f"{state.events:,} events"
-        self._display()
-
-    def begin(self, run: Run) -> None:
-        self._run, self._title, self._note, self._position = run, str(run.path), "starting", (0, 0)
-        self._display()
-
-    def show(self, record: Record) -> None:
-        kind = record["kind"]
-        if kind == "plan":
-            self._position = (0, record["steps"])
-            self._facts = f"{record['parameters']:,} parameters, {record['samples']:,} samples, on {record['device']}"
-        elif kind == "step":
-            self._position = (record["step"], self._position[1])
-            self._note = self.step_note(record)
-        elif kind == "validation":
-            self._rows.append((record["epoch"] + 1, record["metrics"]))
-        else:
-            return
-        self._display()
-
-    def close(self) -> None:
-        super().close()
-        if self._run is not None:
-            self._note = self._run.state
-            self._display()
-
-    def _display(self) -> None:
-        ipython: Any = importlib.import_module("IPython.display")
-        html = ipython.HTML(self._html())
-        if self._handle is None:
-            self._handle = ipython.display(html, display_id=True)
-        else:
-            self._handle.update(html)
-
-    def _html(self) -> str:
-        done, total = self._position
-        bar = f'<progress value="{done}" max="{total}"></progress> {done:,}/{total:,}' if total else ""
-        text = " · ".join(escape_html(part) for part in (self._facts, self._note) if part)
-        return f"<div><b>{escape_html(self._title)}</b> {bar}<br>{text}{self._table()}</div>"
-
-    def _table(self) -> str:
-        if not self._rows:
-            return ""
-        names = list(self._rows[-1][1])
-        head = "".join(f"<th>{escape_html(name)}</th>" for name in ("epoch", *names))
-        rows = [
-            f"<tr><td>{epoch}/{self._epochs}</td>" + "".join(_cell(metrics.get(name)) for name in names) + "</tr>"
-            for epoch, metrics in self._rows[-_SHOWN_EPOCHS:]
-        ]
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-
-def _cell(value: float | None) -> str:
-    return "<td></td>" if value is None else f"<td>{value:.4f}</td>"
-
-
 def view_for_python(progress: bool | None) -> RunView:
     """Return the view for a training that was started from Python.
 
@@ -274,6 +199,8 @@ def view_for_python(progress: bool | None) -> RunView:
     if progress is False:
         return RunView()
     if in_notebook():
+        from clew.runs.notebook_view import NotebookView
+
         return NotebookView()
     from rich.console import Console
 

@@ -26,6 +26,10 @@ from clew.storage import mask_secrets
 _RECORDS = 2000
 """Of one request, at most."""
 _BYTES = 1_000_000
+_LONGEST_LOG = 50_000_000
+"""Bytes of a log; a longer one is not sent."""
+LOG_NAME = "log.txt"
+"""What a run in the background printed, in the folder of its job."""
 STUDY_FILE = "server.json"
 """In the folder of a study: its number on a server."""
 TRIAL_NAME = re.compile(r"trial-(\d{4,9})(?:-|$)")
@@ -132,8 +136,8 @@ class Pusher:
             self._sent = {each["name"]: each["sha256"] for each in self.link.pages(f"/runs/{self.number}/artefacts")}
         trust_own_run(self.run)  # `clew runs get` may bring it back
         sent = 0
-        for path, kind in self._files():
-            name, content = path.relative_to(self.run.path).as_posix(), sha256(path)
+        for path, name, kind in self._files():
+            content = sha256(path)
             if self._sent.get(name) != content:
                 where = f"/runs/{self.number}/artefacts/{quote(name)}"
                 self.link.upload(where, path, params={"kind": kind, "sha256": content})
@@ -193,13 +197,18 @@ class Pusher:
                 break
         return batch
 
-    def _files(self) -> Iterator[tuple[Path, str]]:
-        """The files of the run. A link that leads out of its folder is left out: it could be any file of the user."""
-        root = self.run.path.resolve()
+    def _files(self) -> Iterator[tuple[Path, str, str]]:
+        """Path, name and kind of the files of the run, and of what its process printed if it ran in the background.
+
+        A link that leads out of the folder is left out: it could be any file of the user.
+        """
+        root, log = self.run.path.resolve(), self.run.job_folder / LOG_NAME
+        if log.is_file() and not log.is_symlink() and log.stat().st_size <= _LONGEST_LOG:
+            yield log, LOG_NAME, "log"
         for pattern, kind in _FILES.items():
             for path in sorted(self.run.path.glob(pattern)):
                 if path.is_file() and not path.name.startswith(".") and root in path.resolve().parents:
-                    yield path, kind
+                    yield path, path.relative_to(self.run.path).as_posix(), kind
 
 
 def _study_facts(run: Run, server: str) -> dict[str, int]:

@@ -13,7 +13,7 @@ from clew.figure import Figure
 from clew.runs import async_workers, training_figures
 from clew.runs.failure import FailureReport, failure_report
 from clew.runs.folder import Run
-from clew.runs.html_page import HtmlPage, label, score_cell, table
+from clew.runs.html_page import HtmlPage, clamped, label, score_cell, table
 from clew.runs.records import Record
 from clew.runs.scores import Score
 from clew.runs.summary import Summary, summarize
@@ -26,7 +26,7 @@ def write_report(run: Run) -> Path:
     page.header(summary.state, _facts(summary), _notes(run, summary, text))
     if text is not None:
         page.section("What happened", _failure_section(text))
-    page.add(_cards(evaluations))
+    _add_tiles(page, evaluations)
     page.section("Quality", _scores(evaluations))
     page.section("Training", figures=list(training_figures.training_figures(run).values()))
     page.section("Workers", *async_workers.report_section(run))
@@ -75,21 +75,22 @@ def _failure_section(text: FailureReport) -> str:
     last = table(("since start", "rank", "record", ""), rows)
     head = f"The last {len(rows)} records of all ranks"
     shown = f"<details open><summary>{head}</summary>{last}</details>" if rows else ""
-    return f'<pre class="bad">{escape(text.message)}</pre>{facts}{shown}'
+    return f'<div class="note bad">{clamped(escape(text.message))}</div>{facts}{shown}'
 
 
-def _cards(evaluations: dict[str, Record]) -> str:
-    """The first numbers of the first evaluation, large."""
+def _add_tiles(page: HtmlPage, evaluations: dict[str, Record]) -> None:
+    """Add the first numbers of the first evaluation, large."""
     if not evaluations:
-        return '<p class="facts">Not evaluated yet: <code>clew evaluate RUN</code> adds physics figures here.</p>'
+        page.add('<p class="soft">Not evaluated yet: <code>clew evaluate RUN</code> adds physics figures here.</p>')
+        return
     name, record = next(iter(evaluations.items()))
-    cards = []
+    tiles = {}
     for metric, entry in list(_plain(record["metrics"]).items())[:5]:
         each = Score.read(entry)
         error = f" <small>{each.error_text}</small>" if each.error_text else ""
-        cards.append(f'<div class="card"><span>{label(metric)}</span><b>{each.value_text}</b>{error}</div>')
-    where = f"{escape(name)}: {record['events']:,} events from {escape(record['data'])}"
-    return f'<div class="cards">{"".join(cards)}</div><p class="facts">{where}</p>'
+        tiles[label(metric)] = f"<b>{each.value_text}</b>{error}"
+    page.tiles(tiles)
+    page.add(f'<p class="soft">{escape(name)}: {record["events"]:,} events from {escape(record["data"])}</p>')
 
 
 def _scores(evaluations: dict[str, Record]) -> str:
@@ -133,7 +134,7 @@ def _details(run: Run, summary: Summary) -> str:
     facts = [f"{escape(name)} {share:.1%}" for name, share in summary.times.shares.items()]
     load = summary.times.load_seconds
     facts += [f"before that, {load:.3g} s to load the samples"] if facts and load is not None else []
-    time = f'<p class="facts">Time of rank 0: {", ".join(facts)}</p>' if facts else ""
+    time = f'<p class="soft">Time of rank 0: {", ".join(facts)}</p>' if facts else ""
     return f"{time}{''.join(parts)}"
 
 

@@ -15,11 +15,15 @@ from clew.core.trust import content_digest, foreign_origin, is_trusted, refusal,
 from clew.errors import RunError
 from clew.runs.folder import Run
 
+_ANY_MODEL = ("columns", "lightning")
+"""Recipes whose settings name the code of the model."""
+
 
 def code_references(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run that name code outside of clew and the installed recipes.
 
-    `columns` builds any model and loss that its settings name: a name alone can be code, such as `os:system`.
+    `columns` and `lightning` build any model and loss that their settings name: a name alone can be code, such as
+    `os:system`.
 
     Args:
         settings: The settings of a run, with `recipe`.
@@ -33,7 +37,7 @@ def code_references(settings: Mapping[str, Any]) -> dict[str, Any]:
     recipe, references = str(settings.get("recipe") or ""), dict[str, Any]()
     if recipe and recipe not in installed_entry_points("clew.recipes"):
         references["recipe"] = recipe
-    if recipe == "columns":
+    if recipe in _ANY_MODEL:
         model = settings.get("model")
         if isinstance(model, Mapping) and (model.get("build") or model.get("estimator")):
             references["model"] = dict(model)

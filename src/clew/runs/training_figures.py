@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from clew.errors import RunError
-from clew.figure import COLOURS, Figure, figure, line, points
+from clew.figure import Figure, figure, line, points
 from clew.runs import timeline
 from clew.runs.folder import Run
 from clew.runs.html_page import label
@@ -56,7 +56,7 @@ def _monitoring_figures(run: Run) -> dict[str, Figure]:
     usage = {stream: list(run.records(stream, "usage")) for stream in run.streams("usage")}
     start = min((records[0]["time"] for records in usage.values() if records), default=0.0)
     lines = [
-        line([r["time"] - start for r in records], [r["cpu"] for r in records], f"rank {stream[6:]}", colour=i % 8)
+        line([r["time"] - start for r in records], [r["cpu"] for r in records], f"rank {stream[6:]}", colour=i)
         for i, (stream, records) in enumerate(usage.items())
         if len(records) > 1
     ]
@@ -89,10 +89,9 @@ def _epoch(history: list[Record]) -> tuple[float, str]:
 def _losses(steps: list[Record], validations: list[Record], steps_per_epoch: float) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for step in steps for name in step["loss"]))
     x = [step["step"] / steps_per_epoch for step in steps]
-    colours = [0, *range(2, len(COLOURS))]  # colour 1 is for validation
     traces = [
-        line(x, [step["loss"].get(name) for step in steps], name if name != "loss" else "train", colour=colours[i % 7])
-        for i, name in enumerate(names)
+        line(x, [step["loss"].get(name) for step in steps], name if name != "loss" else "train", colour=i + (i > 0))
+        for i, name in enumerate(names)  # colour 1 is for validation
     ]
     validated = [(v["step"] / steps_per_epoch, v["metrics"]["loss"]) for v in validations if "loss" in v["metrics"]]
     if validated:
@@ -109,7 +108,7 @@ def _metrics(validations: list[Record], steps_per_epoch: float, axis: str) -> di
 
     def plot(chosen: list[str], title: str, scale: dict[str, Any]) -> Figure:
         traces = [
-            line(ends, values[name], label(name), colour=i % 8, mode="lines+markers") for i, name in enumerate(chosen)
+            line(ends, values[name], label(name), colour=i, mode="lines+markers") for i, name in enumerate(chosen)
         ]
         return figure(traces, title=title, x=axis, y="", yaxis=scale, showlegend=True)
 

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from clew.errors import ClewError
 from clew.server import dashboard, problems
+from clew.server.alerts.watch import watch_alerts
 from clew.server.api import routers
 from clew.server.jobs.silent_agents import watch_agents
 from clew.server.middleware import RequestMiddleware
@@ -34,8 +35,8 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.notifications.attach(asyncio.get_running_loop())
-        watchers = (watch_agents(service), watch_studies(service, app.state.studies), _maintain(service))
-        tasks = [asyncio.create_task(watcher) for watcher in watchers]
+        watchers = (watch_agents(service), watch_studies(service, app.state.studies), watch_alerts(service))
+        tasks = [asyncio.create_task(watcher) for watcher in (*watchers, _maintain(service))]
         yield
         for task in tasks:
             task.cancel()

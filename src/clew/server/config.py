@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from clew.core.config import Section
+from clew.server.alerts.config import AlertSettings
 
 DEFAULT_PORT = 8470
 ARTEFACT_KINDS = ("checkpoint", "model", "plot", "report", "log", "file")
@@ -66,6 +67,7 @@ class ServiceConfig(Section):
     """0: any free port."""
     limits: ServerLimits = ServerLimits()
     retention: tuple[RetentionRule, ...] = ()
+    alerts: AlertSettings = AlertSettings()
     secure: bool = False
     """The server is behind TLS: browsers send the session cookie over HTTPS only."""
     trusted_proxies: tuple[str, ...] = ()

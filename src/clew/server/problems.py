@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from clew.core.validation_text import validation_text
 from clew.errors import ClewError, UserError
 
 _LOG = logging.getLogger("clew.server")
@@ -79,6 +80,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RecursionError, _too_deep)
+    app.add_exception_handler(UnicodeEncodeError, _not_text)
     app.add_exception_handler(sa.exc.DBAPIError, _database_error)
     app.add_exception_handler(sa.exc.TimeoutError, _database_busy)
     app.add_exception_handler(Exception, _internal_error)
@@ -97,7 +99,7 @@ def _invalid_request(_: Request, error: Any) -> JSONResponse:
     where = ".".join(str(part) for part in first["loc"])
     more = f" (and {len(error.errors()) - 1} more)" if len(error.errors()) > 1 else ""
     return problem_response(
-        422, f"{first['msg']}{more}", where=where, hint="see /api/v1/openapi.json for what is allowed"
+        422, f"{validation_text(first)}{more}", where=where, hint="see /api/v1/openapi.json for what is allowed"
     )
 
 
@@ -111,6 +113,10 @@ def _http_error(_: Request, error: Any) -> JSONResponse:
 
 def _too_deep(_: Request, __: Exception) -> JSONResponse:
     return problem_response(422, "the document is nested too deeply", hint="send fewer levels")
+
+
+def _not_text(_: Request, __: Exception) -> JSONResponse:
+    return problem_response(422, "a text contains half of a surrogate pair", hint="send valid Unicode")
 
 
 def _database_error(request: Request, error: Any) -> JSONResponse:

@@ -19,6 +19,7 @@ from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease
 from clew.jobs.worker_process import check_not_in_worker
+from clew.models import loading
 from clew.models.columns import Columns
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
@@ -26,7 +27,14 @@ from clew.runs.environment import capture
 from clew.runs.folder import RUNS, next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
-from clew.training.checks import check_device, check_has_loss, check_loadable, check_same_dataset, check_splits
+from clew.training.checks import (
+    check_device,
+    check_has_loss,
+    check_loadable,
+    check_own_optimizers,
+    check_same_dataset,
+    check_splits,
+)
 from clew.training.chosen_loss import with_chosen_loss
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
@@ -37,7 +45,7 @@ from clew.training.start_weights import find_weights
 from clew.training.train_settings import TrainSettings, named_settings, with_optimizer
 from clew.training.training_start import TrainingStart
 
-_MODEL_SETTINGS = ("outputs", "penalties", "estimator", "negative_weights")
+_MODEL_SETTINGS = ("outputs", "penalties", "estimator", "negative_weights", "batch")
 """Settings of `clew.models.columns.ModelSource` that are arguments of `train`."""
 
 
@@ -170,6 +178,7 @@ class TrainingRequest:
         config = context.with_workers(config)
         check_device(config.device, context.place.local_rank)
         check_loadable(recipe, config.workers)
+        check_own_optimizers(recipe, config)
         check_has_loss(recipe)
         return folder, TrainingStart(recipe, config, lease=lease)
 
@@ -341,6 +350,12 @@ def _from_model(
     options = {name: value for name, value in options.items() if value is not None}
     if model is not None and options.get("estimator"):
         raise ConfigError("name a model or an estimator, not both")
+    from_module = loading.lightning_data(model, train_data)
+    if from_module is not None:
+        train_data, own_val, given = from_module
+        val_data = own_val if val_data is None else val_data
+        options |= {name: value for name, value in given.items() if name in _MODEL_SETTINGS}
+        settings.setdefault("batch_size", given.get("batch_size", 128))
     if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
     recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)

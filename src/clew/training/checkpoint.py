@@ -89,7 +89,11 @@ def load_into(model: nn.Module, state: dict[str, Any], path: Path) -> None:
         model.load_fitted(state, path)
         return
     check_same_model(model.state_dict(), state, path)
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # for instance sparse tensors
+        reason = str(error).partition("\n")[0]
+        raise RunError(f"{path}: damaged weights, or those of another model ({reason})") from error
 
 
 def check_same_model(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:

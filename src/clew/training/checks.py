@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from clew.data.dataset import Dataset, Manifest
-from clew.errors import DataError, RecipeError
+from clew.errors import ConfigError, DataError, RecipeError
 from clew.recipe import TYPED_IN, Recipe
 from clew.recipe_errors import class_place
 from clew.runs import Run
+from clew.training.config import TrainConfig
 
 
 def check_device(name: str, number: int) -> None:
@@ -33,6 +34,18 @@ def check_loadable(recipe: Recipe, workers: int) -> None:
     """
     if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
         raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
+
+
+def check_own_optimizers(recipe: Recipe, config: TrainConfig) -> None:
+    """Check that settings of the optimiser are not ignored: a LightningModule makes its own.
+
+    Raises:
+        ConfigError: The settings change the optimiser.
+    """
+    if not recipe.makes_optimizers or config.optimizer == TrainConfig().optimizer:
+        return
+    hint = "pass values to the module instead, as --set model.arguments.lr=0.01"
+    raise ConfigError(f"train.optimizer: {recipe.makes_optimizers} makes the optimisers; {hint}")
 
 
 def check_has_loss(recipe: Recipe) -> None:

@@ -27,7 +27,7 @@ def with_chosen_loss(recipe: Recipe, dataset: Dataset) -> tuple[Recipe, str]:
     Returns:
         The recipe, and the line; the line is empty if nothing was chosen.
     """
-    if not isinstance(recipe, Columns) or recipe.config.loss != "auto" or LABELS not in dataset.manifest.columns:
+    if type(recipe) is not Columns or recipe.config.loss != "auto" or LABELS not in dataset.manifest.columns:
         return recipe, ""
     if recipe.has_estimator:
         return _estimator_loss(recipe, dataset)

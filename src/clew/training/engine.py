@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError
-from clew.recipe import Loss, Recipe
+from clew.recipe import Loss, Recipe, TakenSteps, TrainingPlan
 from clew.recipe_errors import method_place, wrong_return
 from clew.training.config import TrainConfig
 from clew.training.optimizer import make_optimizer
@@ -43,6 +43,7 @@ class Engine:
         trace: TimelineWriter | None = None,
         *,
         build: MakeOptimizer = make_optimizer,
+        plan: TrainingPlan | None = None,
     ) -> None:
         """Make the optimisers.
 
@@ -54,9 +55,11 @@ class Engine:
             device: Where the model computes.
             trace: The timeline of this rank.
             build: Makes an optimiser for parameters that the recipe names.
+            plan: What is known about the training, for hooks of the recipe.
         """
         self.trace = trace or TimelineWriter(None)
         self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
+        self.hooks = recipe.hooks(model, plan or TrainingPlan())
         self.optimizers: dict[str, Optimizer] = {}
         self.parameters: dict[str, list[nn.Parameter]] = {}
         for name, choice in recipe.optimizers(model).items():
@@ -76,8 +79,9 @@ class Engine:
         if can_record(config, strategy, device):
             parameters = [parameter for group in self.parameters.values() for parameter in group]
             self._recorder = StepRecorder(self._forward_backward, parameters)
+        self.hooks.attach(self.backward)
 
-    def step(self, parts: Sequence[Batch]) -> dict[str, LossSum]:
+    def step(self, parts: Sequence[Batch]) -> Mapping[str, LossSum | Loss]:
         """Train on one batch.
 
         Args:
@@ -91,7 +95,7 @@ class Engine:
         """
         recorded = self._recorder is not None and len(parts) == 1 and parts[0].capacity is not None
         sums = self._replay(parts[0]) if recorded else self._compute(parts)
-        if len(sums) != len(self.parameters):
+        if len(sums) != len(self.parameters) and not isinstance(sums, TakenSteps):
             missing = next(iter(self.parameters.keys() - sums.keys()))
             raise RecipeError(f"step() returned no loss for the optimiser '{missing}'")
         if self.scaler is not None:
@@ -99,6 +103,32 @@ class Engine:
         if self.average is not None:
             self.average.update()
         return sums
+
+    def backward(self, loss: Tensor, batch: Batch) -> Loss:
+        """Add the gradient of a loss to all parameters, summed over all ranks, as `loss.backward()` in one process.
+
+        Args:
+            loss: The mean over the events of a batch.
+            batch: The batch.
+
+        Returns:
+            The loss, summed over all ranks.
+        """
+        strategy, weight = self.strategy, float(batch.size) if batch.counts else 0.0
+        mean = Loss(loss * weight, weight)
+        if strategy.ranks == 1:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return Loss(mean.total.detach(), weight)
+        parameters = [parameter for group in self.parameters.values() for parameter in group]
+        before = [None if parameter.grad is None else parameter.grad.clone() for parameter in parameters]
+        strategy.single_optimizer = True  # some parameters may not require a gradient now, and cannot be named
+        summed = strategy.backward({"loss": mean}, {"loss": parameters}, last=True)["loss"]
+        for parameter, earlier in zip(parameters, before, strict=True):
+            if not parameter.requires_grad:
+                parameter.grad = earlier
+            elif earlier is not None and parameter.grad is not None:
+                parameter.grad = parameter.grad + earlier
+        return Loss(*summed)
 
     def rate(self, factor: float) -> None:
         """Set every learning rate to `factor` times the configured one."""
@@ -113,7 +143,7 @@ class Engine:
         """Return the context that sets the precision of forward passes."""
         return _NO_AUTOCAST if self._dtype is None else torch.autocast(self._device.type, self._dtype)
 
-    def _compute(self, parts: Sequence[Batch]) -> dict[str, LossSum]:
+    def _compute(self, parts: Sequence[Batch]) -> Mapping[str, LossSum | Loss]:
         sums: dict[str, LossSum] = {}
         last = len(parts) - 1
         for number, batch in enumerate(parts):
@@ -121,6 +151,8 @@ class Engine:
             start = time.perf_counter_ns()
             with self.autocast():
                 losses = self.strategy.losses(self.recipe, self.model, batch)
+            if isinstance(losses, TakenSteps):
+                return losses
             if isinstance(losses, Mapping):
                 sums.update(self._update(losses, batch, start, last=number == last))
             elif last:
@@ -132,35 +164,41 @@ class Engine:
     def _replay(self, batch: Batch) -> dict[str, LossSum]:
         """Replay recorded forward and backward passes. The optimisers' steps are not recorded."""
         assert self._recorder is not None
+        step: dict[str, LossSum] = {}
         start = time.perf_counter_ns()
-        sums = self._recorder.run(batch)
-        computed = time.perf_counter_ns()
-        for name in sums:
-            self._apply(name)
-        if self.trace.live:
-            self.trace.step((start, computed, computed, computed, time.perf_counter_ns()))
-        return sums
+        for sums in self._recorder.run(batch):
+            computed = time.perf_counter_ns()
+            for name in sums:
+                self._apply(name)
+            step.update(sums)
+            if self.trace.live:
+                self.trace.step((start, computed, computed, computed, time.perf_counter_ns()))
+            start = time.perf_counter_ns()
+        return step
 
-    def _forward_backward(self, batch: Batch) -> dict[str, LossSum]:
-        """Run forward and backward of a batch in the form that is recorded."""
+    def _forward_backward(self, batch: Batch) -> Iterator[dict[str, LossSum]]:
+        """Run forward and backward of a batch in the form that is recorded. Yield the sums of each part of the step."""
         with self.autocast():
             losses = self.strategy.losses(self.recipe, self.model, batch)
-        if not isinstance(losses, Mapping):
-            raise RecipeError(
-                "a step() that alternates between optimisers cannot be recorded: graph_capacity() must return None"
-            )
-        return self.strategy.backward(*self._prepare_losses(losses, batch), last=True)
+        for part in [losses] if isinstance(losses, Mapping) else self._pairs(losses):
+            yield self.strategy.backward(*self._prepare_losses(part, batch), last=True)
 
-    def _alternate(self, losses: Iterable[tuple[str, Tensor | Loss]], batch: Batch, sums: dict[str, LossSum]) -> None:
-        """Apply each loss before the next one is computed."""
+    def _pairs(self, losses: Iterable[tuple[str, Tensor | Loss]]) -> Iterator[Mapping[str, Tensor | Loss]]:
+        """Yield each loss of a step that alternates. It is computed when the optimiser before it has stepped."""
         pairs = iter(losses)
         while True:
-            start = time.perf_counter_ns()
             with self.autocast():
                 pair = next(pairs, None)
             if pair is None:
                 return
-            sums.update(self._update({pair[0]: pair[1]}, batch, start, last=True))
+            yield {pair[0]: pair[1]}
+
+    def _alternate(self, losses: Iterable[tuple[str, Tensor | Loss]], batch: Batch, sums: dict[str, LossSum]) -> None:
+        """Apply each loss before the next one is computed."""
+        start = time.perf_counter_ns()
+        for pair in self._pairs(losses):
+            sums.update(self._update(pair, batch, start, last=True))
+            start = time.perf_counter_ns()
 
     def _update(
         self, losses: Mapping[str, Tensor | Loss], batch: Batch, start: int, *, last: bool

@@ -14,7 +14,6 @@ Two other modules train, and share the parts of this one:
 from __future__ import annotations
 
 import contextlib
-import inspect
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -42,6 +41,7 @@ from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_b
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
 from clew.training.training_data import make_loader, open_validation_samples
+from clew.training.training_plan import training_plan
 from clew.training.training_start import TrainingStart
 
 T = TypeVar("T")
@@ -104,17 +104,19 @@ class _Loop:
         new_for = None if start.resume else dataset
         model = validation.build_model(recipe, config.start_from, dataset=new_for).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        strategy.alternates = inspect.isgeneratorfunction(recipe.step)
+        strategy.alternates = recipe.alternates(model)
         self.model = strategy.distribute(model)
         if config.compile:
             self.model.compile()
         torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs between ranks
+        self.steps = self.loader.sampler.steps()
+        plan = training_plan(config, self.steps, strategy)
+        self.engine = Engine(recipe, self.model, config, strategy, device, plan=plan)
+        self.hooks = self.engine.hooks
         path = run.trace_folder / f"rank-{strategy.rank}.trace" if config.trace else None
-        self.trace = TimelineWriter(path, behind=strategy.clock_offset())
+        self.trace = self.engine.trace = TimelineWriter(path, behind=strategy.clock_offset())
         self.loader.on_wait = lambda start, end: self.trace.add(LOAD, start, end)
         self.loader.on_read = lambda start, end: self.trace.add(READ, start, end)
-        self.engine = Engine(recipe, self.model, config, strategy, device, self.trace)
-        self.steps = self.loader.sampler.steps()
         self.schedule = Schedule(config, config.steps or self.steps * config.epochs, self.steps)
         self.tracker = ValidationTracker(config, self.schedule)
         self.saver = checkpoint.CheckpointSaver(run, config.keep_checkpoints)
@@ -141,11 +143,15 @@ class _Loop:
             device=str(self.device),
         )
         self.writer.write("load", seconds=self.load_seconds)
+        self.hooks.start()
         while self.epoch < self.config.epochs and not self.end_reason:
-            if not self._train_epoch():
+            complete = not self._train_epoch()
+            if complete:
                 self.epoch, self.epoch_step = self.epoch + 1, 0
             with self.trace.span(VALIDATE):
-                self._validate()
+                metrics = self._validate()
+            if complete:
+                self.hooks.end_epoch(metrics)
             self._save()
             self.trace.flush()
         if self.pending:
@@ -160,8 +166,10 @@ class _Loop:
             ConfigError: A metric that the settings name does not exist.
         """
         samples = self.held_out.read(np.arange(min(4, len(self.held_out))))
-        metrics = metric_values(validation.check_batch(self.recipe, self.model, samples, self.device))
-        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metrics)
+        self.hooks.start_validation()
+        metrics = validation.check_batch(self.recipe, self.model, samples, self.device)
+        metrics |= self.hooks.end_validation()
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metric_values(metrics))
 
     def restore(self) -> None:
         """Continue from the newest readable state: weights, optimisers, random numbers, position in the data."""
@@ -178,6 +186,7 @@ class _Loop:
         self.step, self.epoch, self.epoch_step, self.samples = state["place"]
         self.earlier_seconds, self.end_reason = state["spent"], state["over"]
         self.tracker.restore(state["verdict"])
+        self.hooks.load_state(state.get("hooks", {}))
         self.pending = state["pending"]
         if self.validator is not None:
             for facts in self.pending:
@@ -200,6 +209,8 @@ class _Loop:
         """Train the rest of an epoch. Return whether it ended early."""
         statistics = StepStatistics(self.loader, self.strategy)
         steps = self.loader.sampler.steps(self.epoch)
+        if not self.epoch_step:
+            self.hooks.start_epoch(self.epoch)
         with contextlib.closing(self.loader.epoch(self.epoch, self.epoch_step)) as portions:
             for portion in portions:
                 self.trace.begin_step(self.step)
@@ -207,7 +218,8 @@ class _Loop:
                 self.stop.renew_lease()
                 self.strategy.command, self.strategy.stop_requested = self._command(), self.stop.requested
                 self.strategy.batch_samples = portion.size
-                statistics.add(train_step(self.engine, portion, self.config.dataset), portion)
+                losses = train_step(self.engine, portion, self.config.dataset)
+                statistics.add(losses, portion, self.hooks.end_step())
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 self.samples += portion.size
                 last_step = self.step == self.config.steps
@@ -248,8 +260,8 @@ class _Loop:
     def _elapsed_seconds(self) -> float:
         return self.earlier_seconds + time.monotonic() - self.started
 
-    def _validate(self) -> None:
-        """Validate the current weights, now or in the background process."""
+    def _validate(self) -> dict[str, float]:
+        """Validate the current weights, now or in the background process. Return the metrics that are known now."""
         self.strategy.average_buffers(self.model)
         facts = {"epoch": self.epoch - 1 + bool(self.epoch_step), "step": self.step}
         average = self.engine.average
@@ -257,7 +269,7 @@ class _Loop:
             if self.config.validation == "background":
                 self._collect_validations()  # one at a time: that of the epoch before must be finished by now
                 self._submit_validation(self.strategy.full_weights(self.model), facts)
-                return
+                return {}
             start = time.perf_counter()
             metrics = self._evaluate()
             best = self._record_validation(ValidationResult(facts, metrics, time.perf_counter() - start))
@@ -265,12 +277,15 @@ class _Loop:
             if self.strategy.rank == 0:
                 self._record_checkpoints(wait=True)
                 self.saver.save_weights(weights, ("last", "best") if best else ("last",), facts)
+            return metrics
 
     def _evaluate(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
         size = -(-self.config.size // self.config.accumulate)  # the size that fits into memory when training
         batches = self._renewing_lease(Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False).epoch(0))
+        self.hooks.start_validation()
         metrics = validation.evaluate_batches(self.recipe, self.model, self.held_out, batches, self.device)
+        metrics |= self.hooks.end_validation()
         return metric_values(self.strategy.sum_metrics(metrics))
 
     def _renewing_lease(self, batches: Iterable[T]) -> Iterator[T]:
@@ -340,6 +355,7 @@ class _Loop:
             "over": self.end_reason,
             "pending": self.pending,
             "verdict": self.tracker.state(),
+            "hooks": self.hooks.state(),
         }
 
     def _averaged_weights(self) -> Any:
@@ -368,7 +384,7 @@ class _Loop:
                 epoch=self.epoch,
                 step=self.step,
                 samples=self.samples,
-                loss=losses,
+                loss={**statistics.logged(), **losses},
                 lr=next(iter(self.engine.optimizers.values())).param_groups[0]["lr"],
                 **statistics.times(),
             )

@@ -15,7 +15,7 @@ from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table, in_memory
 from clew.errors import ConfigError
 from clew.models import loading
-from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess_columns
+from clew.models.columns import FEATURES, LABELS, Columns, guess_columns
 from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
@@ -80,13 +80,30 @@ def recipe_for(
         "model": {"build": build, "arguments": dict(arguments), **options},
         "loss": _absolute_location(loss),
     }
-    recipe = Columns(ColumnsConfig.model_validate(settings), model=made)
-    if ":" in build:
-        load_code(build)
+    kind = _recipe_class(load_code(build) if ":" in build else made, arguments)
+    recipe = kind(kind.Config.model_validate(settings), model=made)
+    if kind is not Columns:
+        _check_own_loss(loss, recipe.model())
+    elif ":" in build:
+        pass
     elif build or recipe.has_estimator or loading.is_keras(recipe.model_object):
         recipe.model()
     resolve(recipe)
     return recipe
+
+
+def _recipe_class(model: Any, arguments: Mapping[str, Any]) -> type[Columns]:
+    """Return the recipe for a model, or for the class or function that makes it."""
+    if isinstance(model, FunctionType) and loading.lightning_is_loaded():
+        model = _make_model(model, arguments)
+    return loading.lightning_recipe() if loading.is_lightning(model) else Columns
+
+
+def _check_own_loss(loss: str, model: Any) -> None:
+    if loss != "auto":
+        raise ConfigError(
+            f"--loss {loss}: {type(model).__name__} is a LightningModule, whose training_step has the loss"
+        )
 
 
 def _make_model(model: Any, arguments: Mapping[str, Any]) -> Any:
@@ -110,7 +127,7 @@ def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: 
         root: Folder under which datasets are kept.
         progress: Called with the progress of the preparation.
     """
-    recipe = Columns(recipe.config)  # processes that only prepare data do not need the model
+    recipe = type(recipe)(recipe.config)  # processes that only prepare data do not need the model
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}

@@ -102,7 +102,9 @@ def _build(
         kind = find(location) if recipe is None or model is not None else type(resolve(recipe))
     values = {name: value for name, value in document.data.items() if name in kind.Config.model_fields}
     config = adapt(validate(kind.Config, Document(values, document.places, document.source)))
-    return kind(config) if model is None else Columns(config, model=model), _train_config(document)
+    if model is not None and issubclass(kind, Columns):
+        return kind(config, model=model), _train_config(document)
+    return kind(config), _train_config(document)
 
 
 def _train_config(document: Document) -> TrainConfig:

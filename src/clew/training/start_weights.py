@@ -57,7 +57,15 @@ def load_weights(model: Any, path: Path) -> None:
     except Exception as error:  # torch raises many kinds of error for another file
         reason = str(error).partition("\n")[0]
         raise RunError(f"{path}: not a file of torch.save(model.state_dict(), ...): {reason}") from error
+    if not (isinstance(state, dict) and all(_is_weight(*item) for item in state.items())):
+        raise RunError(f"{path}: not a file of torch.save(model.state_dict(), ...): it holds other things than tensors")
     checkpoint.load_into(model, state, path)
+
+
+def _is_weight(name: object, value: object) -> bool:
+    from torch import Tensor
+
+    return isinstance(name, str) and isinstance(value, Tensor)
 
 
 def _of_run(run: Run, weights: str) -> str:

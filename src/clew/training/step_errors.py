@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from clew.data.dataset.loader import BatchShare
+from clew.recipe import Loss
 from clew.recipe_errors import recipe_error
 from clew.training.engine import Engine
 from clew.training.strategies import LossSum
 from clew.training.validation import describe_samples
 
 
-def train_step(engine: Engine, portion: BatchShare, dataset: str) -> dict[str, LossSum]:
+def train_step(engine: Engine, portion: BatchShare, dataset: str) -> Mapping[str, LossSum | Loss]:
     """Train on one batch.
 
     Args:

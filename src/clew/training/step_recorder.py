@@ -1,10 +1,10 @@
-"""Forward and backward recorded once as a CUDA graph and replayed: one launch per step instead of hundreds."""
+"""Forward and backward recorded once as CUDA graphs and replayed: few launches per step instead of hundreds."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,16 +27,20 @@ def can_record(config: TrainConfig, strategy: Strategy, device: torch.device) ->
 class StepRecorder:
     """Runs forward and backward from recordings, one for every capacity (`Recipe.graph_capacity`) of a batch.
 
-    The first batch of a capacity is computed without a recording, but padded to the capacity: libraries select
-    algorithms, and kernels are compiled. The second one is recorded. If recording fails, a warning is given once, and
-    all steps are computed without recordings.
+    A step has one part, or several if it alternates between optimisers: each part is a CUDA graph, and the optimiser of
+    a part steps before the next one. The first batch of a capacity is computed without a recording, but padded to the
+    capacity: libraries select algorithms, and kernels are compiled. The second one is recorded. If recording fails, a
+    warning is given once, and all steps are computed without recordings.
     """
 
-    def __init__(self, compute: Callable[[Batch], dict[str, LossSum]], parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self, compute: Callable[[Batch], Iterator[dict[str, LossSum]]], parameters: Sequence[nn.Parameter]
+    ) -> None:
         """Prepare for recordings.
 
         Args:
-            compute: Runs forward and backward, and leaves gradients in `parameters`.
+            compute: Runs forward and backward of each part of a step, leaves gradients in `parameters`, and yields the
+                losses of the part.
             parameters: The parameters.
         """
         self._compute, self._parameters = compute, parameters
@@ -44,16 +48,21 @@ class StepRecorder:
         self._pool: Any = None
         self._failed = False
 
-    def run(self, batch: Batch) -> dict[str, LossSum]:
-        """Return the losses of a batch, and leave its gradients in the parameters."""
+    def run(self, batch: Batch) -> Iterator[dict[str, LossSum]]:
+        """Yield the losses of each part of a step, with the gradients of the part in the parameters."""
         recording = None if self._failed else self._recording_for(batch)
         if recording is None:
-            return self._compute(batch)
+            yield from self._compute(batch)
+            return
         recording.batch.fill(batch)
-        if recording.used and recording.graph is None:
-            self._record(recording)
-        recording.used = True
-        return self._compute(recording.batch) if recording.graph is None else recording.replay(self._parameters)
+        if recording.graphs:
+            yield from recording.replay(self._parameters)
+        elif recording.parts:
+            yield from self._record(recording)
+        else:
+            for sums in self._compute(recording.batch):
+                recording.parts += 1
+                yield sums
 
     def _recording_for(self, batch: Batch) -> _Recording | None:
         """Return the recording of the batch's capacity.
@@ -74,38 +83,65 @@ class StepRecorder:
             self._recordings[kind, capacity] = _Recording(batch.empty_with_capacity())
         return self._recordings[kind, capacity]
 
-    def _record(self, recording: _Recording) -> None:
-        try:
-            self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = torch.cuda.CUDAGraph()
-            # another thread may be sending the next batch: its calls must not end the recording
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                recording.sums = self._compute(recording.batch)
-        except RuntimeError as error:
-            self._failed, self._recordings = True, {}
-            reason = str(error).splitlines()[0]
-            warnings.warn(
-                f"steps cannot be recorded ({reason}) and are computed without: see Recipe.graph_capacity", stacklevel=2
-            )
+    def _record(self, recording: _Recording) -> Iterator[dict[str, LossSum]]:
+        """Record a step, part by part, and replay each part at once: recording computes nothing."""
+        parts = self._compute(recording.batch)
+        graphs: list[_Graph] = []
+        while len(graphs) < recording.parts:
+            try:
+                graphs.append(self._record_part(parts))
+            except RuntimeError as error:
+                self._stop_recording(error)
+                break
+            yield graphs[-1].replay(self._parameters)
+        if len(graphs) == recording.parts:
+            recording.graphs = graphs
             return
-        recording.graph, recording.gradients = graph, [parameter.grad for parameter in self._parameters]
+        for number, sums in enumerate(self._compute(recording.batch)):
+            if number >= len(graphs):  # the optimisers of the parts before have stepped already
+                yield sums
+
+    def _record_part(self, parts: Iterator[dict[str, LossSum]]) -> _Graph:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        # another thread may be sending the next batch: its calls must not end the recording
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            sums = next(parts)
+        return _Graph(graph, sums, [parameter.grad for parameter in self._parameters])
+
+    def _stop_recording(self, error: RuntimeError) -> None:
+        self._failed, self._recordings = True, {}
+        reason = str(error).splitlines()[0]
+        warnings.warn(
+            f"steps cannot be recorded ({reason}) and are computed without: see Recipe.graph_capacity", stacklevel=2
+        )
 
 
-class _Recording:
-    """A batch at a fixed place in memory, and the CUDA graph that was recorded for it."""
+class _Graph(NamedTuple):
+    """One part of a step as a CUDA graph, and where it leaves losses and gradients."""
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch, self.used = batch, False
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.sums: dict[str, LossSum] = {}
-        self.gradients: list[Tensor | None] = []
+    graph: torch.cuda.CUDAGraph
+    sums: dict[str, LossSum]
+    gradients: list[Tensor | None]
 
     def replay(self, parameters: Sequence[nn.Parameter]) -> dict[str, LossSum]:
-        assert self.graph is not None
         self.graph.replay()
         for parameter, gradient in zip(parameters, self.gradients, strict=True):
             parameter.grad = gradient
         return {name: LossSum(*(_copy(value) for value in sums)) for name, sums in self.sums.items()}
+
+
+class _Recording:
+    """A batch at a fixed place in memory, and the CUDA graphs that were recorded for it."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.parts = 0
+        """Number of parts of a step, known after the first one."""
+        self.graphs: list[_Graph] = []
+
+    def replay(self, parameters: Sequence[nn.Parameter]) -> Iterator[dict[str, LossSum]]:
+        return (graph.replay(parameters) for graph in self.graphs)
 
 
 def _copy(value: Any) -> Any:

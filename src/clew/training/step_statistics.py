@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from clew.data.dataset.loader import BatchShare, Loader
 from clew.data.table import Ragged
 from clew.errors import ClewError
+from clew.recipe import Loss
 from clew.runs import Run
 from clew.training.strategies import LossSum, Strategy
 
@@ -46,7 +48,8 @@ class StepStatistics:
         self._loader, self._strategy = loader, strategy
         self._start = time.perf_counter()
         self._load_before, self._communicate_before = loader.waited, strategy.communication_seconds
-        self._sums: list[dict[str, LossSum]] = []
+        self._sums: list[Mapping[str, LossSum | Loss]] = []
+        self._logged: dict[str, list[Tensor | float]] = {}
         self._numbers: list[NDArray[np.int64]] = []
         self._values: dict[str, tuple[list[float], list[float]]] | None = None
 
@@ -60,10 +63,22 @@ class StepStatistics:
         """Seconds since this object was made."""
         return time.perf_counter() - self._start
 
-    def add(self, sums: dict[str, LossSum], portion: BatchShare) -> None:
-        """Add the losses of one step."""
+    def add(
+        self,
+        sums: Mapping[str, LossSum | Loss],
+        portion: BatchShare,
+        logged: Mapping[str, Tensor | float] = MappingProxyType({}),
+    ) -> None:
+        """Add the losses of one step, and other values that it logged."""
         self._sums.append(sums)
         self._numbers.append(portion.numbers)
+        for name, value in logged.items():
+            self._logged.setdefault(name, []).append(value)
+
+    def logged(self) -> dict[str, float]:
+        """The mean of each logged value over the steps that logged it. Values that are not finite are left out."""
+        means = {name: float(np.mean(_to_floats(values))) for name, values in self._logged.items()}
+        return {name: value for name, value in means.items() if math.isfinite(value)}
 
     def losses(self) -> dict[str, float]:
         """The mean of each loss. Empty if one of them had no terms at all."""
@@ -140,5 +155,5 @@ def _to_floats(values: Sequence[Tensor | float]) -> list[float]:
     first = values[0]
     if isinstance(first, Tensor) and first.device.type != "cpu":
         numbers: list[float] = torch.stack([value for value in values if isinstance(value, Tensor)]).tolist()
-        return numbers
+        return numbers if len(numbers) == len(values) else [float(value) for value in values]
     return [float(value) for value in values]

@@ -29,6 +29,8 @@ class ModelSettings(TypedDict, total=False):
     """Instead of a model: "xgboost", "lightgbm", "module:Class" or "file.py:name" of a scikit-learn estimator."""
     negative_weights: Any
     penalties: Any
+    batch: Literal["tuple", "dict"]
+    """What the steps of a LightningModule get: see `clew.models.columns.ModelSource`."""
 
 
 class TrainSettings(ModelSettings, total=False):

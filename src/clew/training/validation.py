@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,8 +32,32 @@ from clew.training.start_weights import load_weights
 
 def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
     """Return the metrics of a batch of samples: the losses first, then those of the recipe."""
+    own = _own_metrics(recipe, model, samples, device)
+    if own is not None:
+        return own
     outputs, losses = forward(recipe, model, samples, device)
     return {**losses, **recipe_metrics(recipe, samples, outputs)}
+
+
+def _own_metrics(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric] | None:
+    """Return the metrics that the network computes itself; None if it does not."""
+    if type(recipe).validation_metrics is Recipe.validation_metrics:
+        return None
+    batch = to_batch(samples, recipe.columns).to(device)
+    with _evaluation_mode(model):
+        own = recipe.validation_metrics(model, batch, test=False)
+    return None if own is None else dict(own)
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
 
 
 def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -> dict[str, Metric]:
@@ -147,15 +172,10 @@ def forward(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Metric]]:
     """Return the outputs of the network as NumPy arrays, and the loss if the recipe defines `loss`."""
     batch = to_batch(samples, recipe.columns).to(device)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            outputs = recipe.forward(model, batch)
-            check_outputs(recipe, outputs)
-            losses = batch_losses(recipe, outputs, batch).metrics
-    finally:
-        model.train(was_training)
+    with _evaluation_mode(model):
+        outputs = recipe.forward(model, batch)
+        check_outputs(recipe, outputs)
+        losses = batch_losses(recipe, model, outputs, batch).metrics
     return to_arrays(outputs_by_name(outputs)), losses
 
 
@@ -175,17 +195,20 @@ class BatchLosses(NamedTuple):
     """The loss of a batch."""
 
     metrics: dict[str, Metric]
-    """The loss as a metric. Empty if the recipe does not define `loss`."""
+    """The loss as a metric, and metrics that the network computes. Empty if the recipe does not define `loss`."""
     per_event: NDArray[Any] | None = None
     """The loss of each event, without event weights; None if the recipe does not return one value per event."""
 
 
-def batch_losses(recipe: Recipe, outputs: Any, batch: Batch) -> BatchLosses:
-    """Return the loss of a batch.
+def batch_losses(recipe: Recipe, model: nn.Module, outputs: Any, batch: Batch) -> BatchLosses:
+    """Return the loss of a batch, and the metrics that the network computes itself.
 
     Raises:
         RecipeError: The recipe returned something else.
     """
+    own = recipe.validation_metrics(model, batch, test=True)
+    if own is not None:
+        return BatchLosses(dict(own))
     if type(recipe).loss is Recipe.loss and not recipe.has_estimator:
         return BatchLosses({})
     loss: Any = _loss(recipe, outputs, batch)

@@ -31,6 +31,7 @@ from clew.tuning.pack_executor import PackExecutor
 from clew.tuning.resource_slots import trial_slots
 from clew.tuning.space import Template
 from clew.tuning.study import Study
+from clew.tuning.study_html import shown_study
 from clew.tuning.study_push import study_pushed
 
 STUDIES = Path("studies")
@@ -60,7 +61,7 @@ def tune(
             yields the objective after every step, so that the trial can be pruned.
         executor: Builds what executes the trials. Default: jobs on this machine (see `local_executor`).
         join: Also run trials if another process coordinates this study.
-        on_progress: Called with the study about twice per second.
+        on_progress: Called with the study about twice per second. Default: in a notebook, the study is shown.
 
     Returns:
         The study, with all its trials.
@@ -89,12 +90,11 @@ def tune(
         trial_executor: Executor = FunctionExecutor(function)
     else:
         trial_executor = (executor or partial(local_executor, template))(opened)
-    with study_pushed(opened) as snapshot:
+    with study_pushed(opened) as snapshot, shown_study(opened, on_progress) as show:
 
         def progress() -> None:
             snapshot()
-            if on_progress is not None:
-                on_progress(opened)
+            show(opened)
 
         _run(StudyCoordinator(opened, trial_executor, on_progress=progress))
     return opened

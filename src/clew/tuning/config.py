@@ -189,7 +189,7 @@ class FoldsConfig(Section):
 class TuneConfig(Section):
     """A study: the settings to search, the objectives, and how trials are executed."""
 
-    space: dict[str, Parameter] = {}
+    space: Annotated[dict[str, Parameter], Field(max_length=1000)] = {}
     """Parameters by key of the settings, for example `train.optimizer.lr: {log: [1e-5, 1e-1]}`."""
     objective: str | tuple[Objective, ...] = "val/loss"
     """One metric, with `direction`; or a list of {metric, direction} for a Pareto front."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from clew.figure import COLOURS, Figure, figure, line, points
 from clew.tuning.config import Parameter
+from clew.tuning.contours import contour_figures
+from clew.tuning.parameter_axis import parameter_axis
 from clew.tuning.snapshot import StudySnapshot, TrialSummary
 
 STATE_COLOURS = {
@@ -22,8 +24,6 @@ STATE_COLOURS = {
     "running": "#009e73",
     "waiting": "#7f7f7f",
 }
-_DECADES = 2
-"""A logarithmic axis shorter than this has ticks at 1, 2 and 5."""
 _MOST_LINES = 200
 """Largest number of trials in a figure with one line per trial: a browser draws more too slowly."""
 _LOG_RATIO = 30
@@ -34,7 +34,7 @@ def study_figures(study: StudySnapshot) -> dict[str, list[Figure]]:
     """Return the figures of a study by section: `search`, `parameters`, `training` and `cost`."""
     return {
         "search": [*_history(study), *_pareto_front(study), *_importances(study)],
-        "parameters": [*_parallel_coordinates(study), *_slices(study)],
+        "parameters": [*_parallel_coordinates(study), *_slices(study), *contour_figures(study)],
         "training": _training_curves(study),
         "cost": _trial_costs(study),
     }
@@ -218,7 +218,7 @@ def _slices(study: StudySnapshot) -> Iterator[Figure]:
             faint = {"color": STATE_COLOURS["pruned"], "size": 6, "opacity": 0.5}
             traces.append(_slice(key, parameter, pruned) | {"marker": faint, "name": "pruned"})
         axis_type = _axis_type([value for trace in traces for value in trace["y"]])
-        layout = {"xaxis": _parameter_axis(parameter), "yaxis": axis_type, "showlegend": bool(pruned)}
+        layout = {"xaxis": parameter_axis(parameter), "yaxis": axis_type, "showlegend": bool(pruned)}
         yield figure(traces, title=f"{key} (darker: later)", x=key, y=objective.metric, **layout)
 
 
@@ -231,27 +231,6 @@ def _slice(key: str, parameter: Parameter, trials: Sequence[TrialSummary]) -> di
         "y": [trial.values[0] if trial.values else trial.last_report for trial in trials],
         "text": [trial.name for trial in trials],
     }
-
-
-def _parameter_axis(parameter: Parameter) -> dict[str, Any]:
-    """Return an axis that covers the range of a parameter."""
-    bounds = parameter.bounds
-    if bounds is None:
-        return {"type": "category", "categoryarray": [str(choice) for choice in parameter.choice or ()]}
-    ends = [math.log10(bound) if parameter.log is not None else bound for bound in bounds]
-    margin = 0.04 * (ends[1] - ends[0])
-    kind: dict[str, Any] = {"type": "linear"}
-    if parameter.log is not None:
-        kind = {"type": "log", "exponentformat": "power"}
-        if ends[1] - ends[0] < _DECADES:  # plotly would write 2 for 20
-            kind = {"type": "log", "tickvals": _one_two_five(*bounds)}
-    return {**kind, "range": [ends[0] - margin, ends[1] + margin]}
-
-
-def _one_two_five(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 5)]
-    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _training_curves(study: StudySnapshot) -> list[Figure]:

@@ -145,10 +145,14 @@ class JobExecutor:
         return _Attempt(task, self._folder.run(task.name), lease, number, self._free.pop(0))
 
     def _last_attempt(self, task: TrialTask) -> int:
-        """Return the number of the last attempt, counted from 1; 0 if there was none."""
-        return max(
-            (int(path.name.rpartition(".a")[2]) for path in self._folder.jobs.glob(f"{task.name}.a*")), default=0
+        """Return the number of the last attempt, counted from 1; 0 if there was none.
+
+        A coordinator that was killed may have granted the lease of an attempt whose job it did not start.
+        """
+        traces = (
+            path for folder in (self._folder.jobs, self._folder.leases) for path in folder.glob(f"{task.name}.a*")
         )
+        return max((int(path.name.rpartition(".a")[2]) for path in traces), default=0)
 
     def _job_file(self, attempt: _Attempt) -> Path:
         return self._folder.jobs / f"{attempt.task.name}.a{attempt.number}" / "job.json"

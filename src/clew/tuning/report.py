@@ -28,7 +28,7 @@ def write_report(study: Study) -> Path:
     page = HtmlPage(study.folder.path.resolve().name)
     running = any(trial.state == "running" for trial in snapshot.trials)
     page.header("running" if running else "finished", _facts(study), _notes(running=running))
-    page.add(_cards(snapshot, study_cost(snapshot)))
+    page.tiles(_tiles(snapshot, study_cost(snapshot)))
     page.section("Best", _best_table(snapshot))
     page.section("Search", figures=figures["search"])
     page.section("Parameters", figures=figures["parameters"])
@@ -57,21 +57,21 @@ def _notes(*, running: bool) -> Iterator[str]:
         yield f"The study is running; this is its state at {now}. <code>clew tune show --html</code> updates the page."
 
 
-def _cards(study: StudySnapshot, cost: StudyCost) -> str:
+def _tiles(study: StudySnapshot, cost: StudyCost) -> dict[str, str]:
     best = study.best()
-    cards = []
+    tiles = {}
     if len(best) == 1:
         for objective, value in zip(study.config.objectives, best[0].values, strict=True):
             spread = f" <small>± {best[0].spread[0]:.2g}</small>" if best[0].spread else ""
-            cards.append((escape(objective.metric), f"<b>{value:.5g}</b>{spread}"))
+            tiles[escape(objective.metric)] = f"<b>{value:.5g}</b>{spread}"
     elif best:
-        cards.append(("Pareto front", f"<b>{len(best)}</b> <small>trials</small>"))
-    cards.append(("time of trials", f"<b>{_duration(cost.seconds)}</b>"))
-    cards.append(("processor time", f"<b>{_duration(cost.cpu)}</b>"))
+        tiles["Pareto front"] = f"<b>{len(best)}</b> <small>trials</small>"
+    tiles["time of trials"] = f"<b>{_duration(cost.seconds)}</b>"
+    tiles["processor time"] = f"<b>{_duration(cost.cpu)}</b>"
     if cost.saved:
         share = cost.saved / (cost.saved + cost.seconds)
-        cards.append(("saved by pruning", f"<b>{_duration(cost.saved)}</b> <small>{share:.0%}</small>"))
-    return f'<div class="cards">{"".join(f"""<div class="card"><span>{a}</span>{b}</div>""" for a, b in cards)}</div>'
+        tiles["saved by pruning"] = f"<b>{_duration(cost.saved)}</b> <small>{share:.0%}</small>"
+    return tiles
 
 
 def _duration(seconds: float) -> str:
@@ -83,7 +83,7 @@ def _duration(seconds: float) -> str:
 def _best_table(study: StudySnapshot) -> str:
     best = study.best()
     if not best:
-        return '<p class="facts">No trial is complete yet.</p>'
+        return '<p class="soft">No trial is complete yet.</p>'
     return table(("trial", *_value_headings(study)), [_value_cells(study, trial) for trial in best])
 
 

@@ -74,6 +74,16 @@ class Study:
         self._lock = FileLock(folder.ask_lock)
         self._has_asked = False
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in self.count().items() if count)
+        return f"Study({self.folder.path}: {counts or 'no trials'})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from clew.tuning.study_html import study_html
+
+        return study_html(str(self.folder.path), self.snapshot())
+
     @classmethod
     def create(cls, path: Path | str, data: Mapping[str, Any], config: TuneConfig) -> Study:
         """Create a study in a new folder.

@@ -76,6 +76,33 @@ def test_dask_scheduler_by_address_cold_and_warm(
             assert fingerprint(dataset.path) == expected
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec: the extra `mpi` is not installed")
+def test_under_mpi_one_rank_reports_a_mistake_for_all(tmp_path: Path) -> None:
+    command = [str(MPIEXEC), "-n", "3", *_command(tmp_path / "missing.txt", tmp_path / "d")]
+    outcome = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+    assert (outcome.returncode, outcome.stderr.count("clew:")) == (2, 1)
+    assert "no input file matches" in outcome.stderr
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("executor", ["dask", "mpi"])
+def test_workers_of_one_host_are_known_to_share_it(executor: str) -> None:
+    """So that all of them write to all shards."""
+    code = "from clew.data.prepare.executors import TaskQueue, executor_factory\n"
+    code += "if __name__ == '__main__':\n with TaskQueue(*executor_factory('NAME', 2)) as queue:\n"
+    code += "  print('served' if queue.serves else queue.is_one_host)\n"
+    command = [sys.executable, "-c", code.replace("NAME", executor)]
+    if executor == "mpi":
+        if MPIEXEC is None:
+            pytest.skip("no mpiexec: the extra `mpi` is not installed")
+        command = [str(MPIEXEC), "-n", "2", *command]
+    else:
+        pytest.importorskip("distributed", reason="the extra `dask` is not installed")
+    outcome = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    assert sorted(outcome.stdout.split()) == (["True", "served"] if executor == "mpi" else ["True"])
+
+
 def test_an_unknown_executor_suggests_the_nearest(numbers: Path, cache: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'processes'"):
         clew.prepare(slow(), input=[str(numbers)], executor="proceses")
@@ -93,7 +120,7 @@ def test_workers_killed_at_random_moments_change_nothing(
         done_before = 0
         while process.poll() is None:
             time.sleep(rng.uniform(0.02, 0.3))
-            done = len(list(cache.glob("prepare/*/*.h5")))
+            done = len(list(cache.glob("prepare/*/*.table")))
             if done > done_before:  # a machine too busy to finish a piece between two kills would never finish
                 kills += _kill_a_worker(process.pid, rng)
             done_before = done
@@ -129,7 +156,7 @@ def test_the_whole_command_killed_again_and_again_continues_where_it_was(
         process.wait()
     done = len(log.read_text().splitlines()) if log.exists() else 0
     subprocess.run(_command(numbers, tmp_path / "d", *options), check=True, capture_output=True)
-    pieces = len(list(cache.glob("prepare/*/*.h5")))
+    pieces = len(list(cache.glob("prepare/*/*.table")))
     assert len(log.read_text().splitlines()) <= pieces + 4 * 2
     assert done >= 0
     table = clew.Dataset(tmp_path / "d")

@@ -145,7 +145,7 @@ def test_a_further_file_does_not_make_the_known_ones_be_read_again(tmp_path: Pat
     _prepare(tmp_path, "a.root")
     _tree(tmp_path / "b.root", _jets([3, 1, 2]))
     assert len(_prepare(tmp_path, "a.root", "b.root")) == 403
-    assert len(list((tmp_path / "cache" / "read").glob("*/*.h5"))) == 2, "the events of a.root stay cached"
+    assert len(list((tmp_path / "cache" / "read").glob("*/*.table"))) == 2, "the events of a.root stay cached"
 
 
 def test_equal_lengths_that_may_be_chance_are_reported_with_the_remedy(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_second_time_the_cache_knows_that_events_were_read(low: Path, high: Pa
     options: dict[str, Any] = {"where": "pt > 30", "cache": str(tmp_path / "cache")}
     first = _prepare(tmp_path / "a", low, high, **options)
     second = _prepare(tmp_path / "b", low, high, **options)
-    for path in (tmp_path / "cache" / "prepare").rglob("*.h5"):
+    for path in (tmp_path / "cache" / "prepare").rglob("*.table"):
         path.unlink()
     third = _prepare(tmp_path / "c", low, high, **options)
     assert first.manifest == second.manifest == third.manifest

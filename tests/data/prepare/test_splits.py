@@ -105,8 +105,8 @@ def test_a_pattern_of_a_split_that_matches_nothing_is_named(files: dict[str, str
         ({"train": 5}, {}, "input: expected patterns of files"),
         (5, {}, "input: expected patterns of files"),
         ([["a"]], {}, "input: expected patterns of files"),
-        ({"a/b": "a"}, {}, "should match pattern"),
-        ("a", {"split": {"a/b": 1.0}}, "should match pattern"),
+        ({"a/b": "a"}, {}, "is not accepted"),
+        ("a", {"split": {"a/b": 1.0}}, "is not accepted"),
     ],
 )
 def test_wrong_inputs_are_one_line(tmp_path: Path, inputs: Any, options: dict[str, Any], complaint: str) -> None:

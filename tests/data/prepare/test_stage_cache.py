@@ -120,14 +120,14 @@ def test_results_are_written_to_disk_during_the_work(numbers: Path, cache: Path,
         input=[str(numbers)],
         output=str(tmp_path / "dataset"),
         workers=1,
-        progress=lambda state: cached_files.append(len(list(cache.glob("prepare/*/*.h5")))),
+        progress=lambda state: cached_files.append(len(list(cache.glob("prepare/*/*.table")))),
     )
     assert all(done <= there <= done + 2 for done, there in enumerate(cached_files, start=1))
 
 
 def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_path: Path) -> None:
     first = _prepare(slow(seconds=0), numbers, tmp_path / "first")
-    for path in list(cache.glob("prepare/*/*.h5"))[:3]:
+    for path in list(cache.glob("prepare/*/*.table"))[:3]:
         path.write_bytes(path.read_bytes()[:100])
     second = _prepare(slow(seconds=0), numbers, tmp_path / "second")
     assert fingerprint(first.path) == fingerprint(second.path)
@@ -135,8 +135,8 @@ def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_pat
 
 def test_only_the_configured_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
     clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, keep=["read"])
-    assert list(cache.glob("read/*/*.h5"))
-    assert not list(cache.glob("prepare/*/*.h5"))
+    assert list(cache.glob("read/*/*.table"))
+    assert not list(cache.glob("prepare/*/*.table"))
 
 
 def test_verify_notices_an_altered_shard_that_dates_do_not_show(numbers: Path, cache: Path, tmp_path: Path) -> None:
@@ -241,6 +241,16 @@ def test_pruning_removes_the_least_recently_used_results(cache: Path) -> None:
     assert [entry.key for entry in stages.prune(keep=2 * one)] == ["bb"]
     assert [entry.key for entry in stages.prune(older_than=3600.0)] == ["cc"]
     assert stages.has("read", "aa")
+
+
+def test_results_of_older_versions_are_listed_and_pruned(cache: Path) -> None:
+    stages, old = StageCache(cache), cache / "prepare" / "ab" / "abcd.h5"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"HDF5")
+    stages.put("read", "aa", CachedResult(clew.Table({"value": [1.0]}), {}))
+    assert [entry.key for entry in stages.entries()] == ["abcd", "aa"]
+    assert len(stages.prune(keep=0)) == 2
+    assert not old.exists()
 
 
 def test_the_folder_of_a_running_preparation_is_not_removed(numbers: Path, cache: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Steps:
         return explain(self.configured(**settings), **self.options, output=str(self.output))
 
     def entries(self, stage: str = "*") -> list[Path]:
-        return sorted(self.folder.glob(f"cache/{stage}/*/*.h5"))
+        return sorted(self.folder.glob(f"cache/{stage}/*/*.table"))
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +114,53 @@ def test_a_number_of_events_that_no_file_has_is_refused(tmp_path: Path) -> None:
         file.attrs["events"] = 2**60
     with pytest.raises(DataError, match=r"1,152,921,504,606,846,976 events .* the file is damaged"):
         len(readers.read(str(tmp_path / "a.h5")))
+
+
+@pytest.mark.parametrize("way", ["external storage", "a virtual dataset", "a link", "a link in a table"])
+def test_values_of_other_files_are_not_read(way: str, tmp_path: Path) -> None:
+    """A file from elsewhere could otherwise bring secrets of the user into a dataset."""
+    path, secret = tmp_path / "a.h5", tmp_path / "secret"
+    secret.write_bytes(b"the key of the user")
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = np.arange(19, dtype="u1")
+    if way == "a link in a table":
+        table().save(path)
+    with h5py.File(path, "a") as file:
+        if way == "external storage":
+            file.create_dataset("x", (19,), "u1", external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+        elif way == "a virtual dataset":
+            layout = h5py.VirtualLayout((19,), "u1")
+            layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "x", (19,))
+            file.create_virtual_dataset("x", layout)
+        else:
+            name = "columns/run" if "columns" in file else "x"
+            file.pop(name, None)
+            file[name] = h5py.ExternalLink("other.h5", "x")
+            file["y"] = np.arange(19)
+    assert "is in another file, which is not read" in problem(path)
+
+
+def test_a_dataset_larger_than_any_memory_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("image", (3, 10**6, 10**6), "f4", chunks=(1, 100, 100), compression="gzip")
+    assert "dataset 'image' states 1.2e+13 bytes in 0 bytes of the file" in problem(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("size", [0, 2**64 - 16, 2**64 - 32, 2**63])
+@pytest.mark.parametrize("place", ["an attribute", "lists"])
+def test_a_heap_that_hdf5_would_read_for_ever_is_refused(place: str, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    if place == "an attribute":
+        table().save(path)
+    else:
+        with h5py.File(path, "w") as file:
+            hits = file.create_dataset("hits", (3,), h5py.vlen_dtype("f4"))
+            hits[:] = np.array([np.array([1.5, 2.5]), np.array([]), np.array([3.5])], dtype=object)
+    content = bytearray(path.read_bytes())
+    first = content.index(b"GCOL") + 16  # the first object: its number, references, size
+    content[first : first + 2] = int(size > 0).to_bytes(2, "little")
+    content[first + 8 : first + 16] = size.to_bytes(8, "little")
+    path.write_bytes(content)
+    code = f"from clew.data import readers\nfor each in readers.read({str(path)!r}): print(each)"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 1 and "DataError: " in done.stderr and "a damaged heap" in done.stderr, done.stderr

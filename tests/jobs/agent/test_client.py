@@ -13,6 +13,7 @@ from clew import Client, Dataset, Recipe, Run
 from clew.errors import JobError, RecipeError
 from clew.storage.models import find_models
 from tests.jobs.agent.conftest import StartAgent
+from tests.jobs.agent.test_jobs import command
 from tests.tuning import RECIPE
 
 ClientFor = Callable[..., Client]
@@ -65,6 +66,8 @@ def test_an_own_recipe_and_samples_by_name_become_a_stored_model(
     (model,) = find_models(str(tmp_path / "models"))
     assert model.location == job.stored
     assert Run.open(model.location).config().data["recipe"].endswith(f"my_slope.py:{recipe_class.__name__}")
+    evaluated = command(ada, "submit", job.id, "--kind", "evaluate", "--wait")  # a job runs its owner's code unasked
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
 
 
 def test_the_error_of_a_job_is_its_own(client_for: ClientFor, start_agent: StartAgent, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ClientFor = Callable[..., Client]
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"lartpc": {"image": {"rows": 625, "columns": 625}}}
 """Settings of recipes that are large by default."""
 EVENTS = {"particleflow": 20, "lartpc": 20, "small": 300}
-BY_NAME = [each for each in shipped() if each not in (*starting_points(), "columns")]
+BY_NAME = [each for each in shipped() if each not in (*starting_points(), "columns", "lightning")]
 """Shipped recipes that `clew init` does not offer. `columns` is a recipe only together with a model."""
 _OTHERS = [each for each in starting_points() if each not in ("small", "tracking")]
 

@@ -188,7 +188,7 @@ def test_a_job_that_no_agent_can_run_is_reported(client_for: ClientFor) -> None:
         ([], {"kind": "tune"}, "no section `tune`"),
         ([], {"kind": "prepare"}, "prepare.input is empty"),
         ([], {"dataset": "nowhere"}, "dataset nowhere: no such folder"),
-        ([], {"dataset": "/data", "name": "a b"}, "name: string should match"),
+        ([], {"dataset": "/data", "name": "a b"}, "name: .a b. is not accepted: only letters"),
         ([], {"dataset": "/data", "resources": {"cpus": -1}}, "resources.cpus"),
         ([], {"kind": "evaluate"}, "name the number of the job"),
         (["a=1"], {"kind": "bench"}, "the arguments of `clew bench`"),

@@ -1,4 +1,4 @@
-"""The contract of every asynchronous strategy, for every way to start its processes."""
+"""Options of asynchronous strategies, and every way to start their processes. `test_strategies` has their contract."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 import clew
 from clew import Dataset, Run, Table
-from clew.errors import ClewError, ConfigError, RecipeError, StoppedError
+from clew.errors import ClewError, ConfigError, StoppedError
 from clew.training.api import resume
 from clew.training.asynchronous.master_weights import MasterWeights
 from clew.training.config import TrainConfig
@@ -27,9 +27,8 @@ pytestmark = pytest.mark.timeout(300)
 BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[3]
 SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}, "workers": 2}
 CASES: dict[str, Any] = {
-    **{name: {"strategy": name} for name in ASYNCHRONOUS},
     "two masters": {"strategy": "downpour", "asynchronous": {"masters": 2}},
-    "two masters, rounds": {"strategy": "diloco", "asynchronous": {"masters": 2, "sync_every": 2}},
+    "two masters, rounds": {"strategy": "diloco", "asynchronous": {"masters": 2, "sync_every": 8}},
     "three masters, quorum": {"strategy": "backup", "asynchronous": {"masters": 3, "quorum": 0.5}},
     "three masters, four workers": {"strategy": "downpour", "workers": 4, "asynchronous": {"masters": 3}},
     "groups": {"strategy": "downpour", "asynchronous": {"groups": 2}},
@@ -87,10 +86,9 @@ def check(run: Run, data: Dataset, epochs: int = 2) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_sample_is_used_once_per_epoch(name: str, data: Dataset, tmp_path: Path) -> None:
-    run = train(data, tmp_path, **CASES[name])
-    record = check(run, data)
-    limit = 2.0 if "rounds" in name else 1.0  # a dozen steps with momentum 0.9 end between 0.1 and 1.4
-    assert validations(run)[-1]["loss"] < limit
+    run = train(data, tmp_path, epochs=8, **CASES[name])
+    record = check(run, data, epochs=8)
+    assert validations(run)[-1]["loss"] < 0.35, "half the loss of a model that predicts 0"
     settings = CASES[name].get("asynchronous", {})
     workers = CASES[name].get("workers", 2)
     assert len(run.streams()) == workers + settings.get("masters", 1) + settings.get("groups", 0)
@@ -120,8 +118,7 @@ def test_one_worker_that_sends_gradients_trains_like_a_plain_loop(data: Dataset,
         torch.testing.assert_close(weights(other)[key], tensor)
 
 
-@pytest.mark.parametrize("name", ["downpour", "easgd", "diloco"])
-@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+@pytest.mark.parametrize(("launcher", "name"), [("mpiexec", "downpour"), ("torchrun", "easgd"), ("mpiexec", "diloco")])
 def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, data: Dataset, tmp_path: Path) -> None:
     start = {
         "torchrun": [
@@ -140,37 +137,10 @@ def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, da
     check(Run.open(tmp_path / "run"), data)
 
 
-def test_a_failing_worker_fails_the_run_with_its_message(data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"chain\.py:\d+: .*boom on purpose"):
-        train(data, tmp_path, fault="always", strategy="downpour")
-    assert Run.open(tmp_path / "run").state == "failed"
-
-
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
-def test_a_stopped_training_resumes_bit_by_bit(name: str, data: Dataset, tmp_path: Path) -> None:
-    """In one process: the optimisers of master and worker, the position and the random numbers are restored."""
-    settings: dict[str, Any] = {
-        "strategy": name,
-        "workers": 1,
-        "asynchronous": {"masters": 0, "sync_every": 1},
-        "epochs": 40,
-    }
-    (tmp_path / "a").mkdir()
-    uninterrupted = train(data, tmp_path / "a", **settings)
-    (tmp_path / "b").mkdir()
-    with pytest.raises(StoppedError):
-        train(data, tmp_path / "b", fault="stop", **settings)
-    run = resume(tmp_path / "b" / "run")
-    check(run, data, epochs=40)
-    assert 60 <= next(run.records(kind="resume"))["step"] < 40 * 20
-    for key, tensor in weights(uninterrupted).items():
-        assert torch.equal(weights(run)[key], tensor), key
-
-
 @pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
 def test_several_processes_resume(name: str, data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
-        train(data, tmp_path, time_limit_minutes=0.05, **{**CASES[name], "epochs": 2000})
+        train(data, tmp_path, time_limit_minutes=0.05, **{"strategy": name, **CASES.get(name, {}), "epochs": 2000})
     before = Run.open(tmp_path / "run").last("step")
     assert before is not None
     epochs = before["epoch"] + 4

@@ -19,7 +19,7 @@ from clew.bench.pages import (
 from clew.bench.workload.config import ACCURACY, PADDED, WorkloadConfig
 from clew.bench.workload.results import WorkloadResult, comparability_note, fit_message, key_figures
 from clew.bench.workload.training_run import WorkloadRun
-from clew.figure import COLOURS, Figure, figure, line
+from clew.figure import Figure, figure, line
 from clew.runs.html_page import table
 
 
@@ -137,7 +137,7 @@ def _speed_line(run: WorkloadRun, index: int) -> dict[str, Any]:
         [epoch.number + 1 for epoch in run.epochs],
         [epoch.speed for epoch in run.epochs],
         f"seed {run.seed}, copy {run.copy}",
-        colour=index % len(COLOURS),
+        colour=index,
         mode="lines+markers",
         marker={"symbol": symbols, "size": 9, "color": colour(index), "line": outline},
     )
@@ -205,7 +205,7 @@ def scan_figures(result: WorkloadResult) -> list[Figure]:
             if points:
                 x, y = zip(*points, strict=True)
                 name = f"{count} device{'s' if count > 1 else ''}" if count else "processors"
-                traces.append(line(x, y, name, colour=index % len(COLOURS), mode="lines+markers"))
+                traces.append(line(x, y, name, colour=index, mode="lines+markers"))
         base: dict[str, Any] = {"rangemode": "tozero"} if unit else {}
         if traces:
             layout: dict[str, Any] = {"showlegend": True, "xaxis": ticks, "yaxis": base}

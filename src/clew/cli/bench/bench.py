@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from clew.cli.bench import workload
 from clew.cli.bench.scale_options import ScaleOptions
+from clew.cli.bench.sending import send_result
 from clew.cli.bench.strategies import strategies
 from clew.cli.bench.values import Json
 from clew.cli.options import bold, console, progress, table, takes_options
@@ -57,6 +58,7 @@ def scale(options: ScaleOptions) -> None:
                 bar.console.print(f"  {_line(now)}")
 
         result = measure_scaling(config, output, on_progress)
+    send_result(f"scale {config.recipe}", output / "scale.json", quiet=options.json)
     if options.json:
         typer.echo((output / "scale.json").read_text(), nl=False)
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli.bench.sending import send_result
 from clew.cli.bench.values import Json, parts
 from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table, takes_options
 
@@ -90,6 +91,7 @@ def strategies(options: StrategyOptions) -> None:
                 bar.console.print(f"  {_line(now)}")
 
         result = compare_strategies(config, output, on_progress)
+    send_result(f"strategies {config.recipe}", output / "study.json", quiet=options.json)
     if options.json:
         typer.echo((output / "study.json").read_text(), nl=False)
         return

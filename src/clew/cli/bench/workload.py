@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from clew.cli.bench.sending import send_result
 from clew.cli.bench.values import Json
 from clew.cli.bench.workload_options import NodeOptions, ParticleFlowOptions, Recipe
 from clew.cli.options import bold, console, parse_seconds, table, takes_options
@@ -43,6 +44,7 @@ def particleflow(options: ParticleFlowOptions) -> None:
     output = options.output or next_run_path(Path("bench"), config.name)
     with _status_line() as note:
         result = run_workload(config, output, note)
+    send_result(config.name, output / f"{config.name}_summary.json", quiet=options.json)
     if options.json:
         typer.echo((output / f"{config.name}_summary.json").read_text(), nl=False)
         return
@@ -177,6 +179,7 @@ def node(options: NodeOptions) -> None:
 
         seconds, price = parse_seconds(options.time, "--time"), options.price_per_hour
         scan = scan_settings(config, output, seconds=seconds, price_per_hour=price, notify=notify)
+    send_result("node", output / "node.json", quiet=options.json)
     if options.json:
         typer.echo((output / "node.json").read_text(), nl=False)
     else:

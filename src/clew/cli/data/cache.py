@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clew.cli.listing import ColumnsOption, JsonOption, SortOption, print_list
 from clew.cli.options import bold, console, parse_bytes, parse_seconds, table
 from clew.errors import ConfigError
 
@@ -22,24 +23,32 @@ _Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folde
 
 @app.command("list")
 def list_(
-    cache: _Folder = None, limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20
+    cache: _Folder = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    sort: SortOption = "",
+    columns: ColumnsOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """List the cached results; those used last come first.
 
     \b
-    Example:
+    Examples:
       clew cache list --limit 50
+      clew cache list --sort -MB
+      clew cache list --json
     """
     import time
 
     opened = _open(cache)
     entries = opened.entries()
+    now = time.time()
     rows = [
-        (entry.stage, entry.key[:16], f"{entry.bytes / 1e6:,.1f}", _age(time.time() - entry.used))
+        {"stage": entry.stage, "key": entry.key, "MB": entry.bytes / 1e6, "used": now - entry.used}
         for entry in reversed(entries[-limit:])
     ]
-    console.print(table(("stage", "key", "MB", "used"), rows, right=(2, 3)))
-    if len(entries) > limit:
+    texts = {"key": lambda key: str(key)[:16], "MB": lambda size: f"{size:,.1f}", "used": _age}
+    print_list(rows, ("stage", "key", "MB", "used"), sort=sort, chosen=columns, as_json=as_json, texts=texts)
+    if len(entries) > limit and not as_json:
         console.print(f"[dim]and {len(entries) - limit:,} more[/]")
 
 

@@ -141,7 +141,7 @@ def _prepare(loaded: LoadedSettings, *, replace: bool, verify: bool) -> None:
             )
         except WorkerError as error:
             if mpi_rank():  # rank 0 prints the error for all ranks
-                raise typer.Exit(1) from error
+                raise typer.Exit(error.exit_code) from error
             raise
         if not mpi_rank():  # under mpiexec only rank 0 prints
             view.prepared(dataset)

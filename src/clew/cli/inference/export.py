@@ -33,6 +33,7 @@ def export(
     keep_float64: Annotated[
         bool, typer.Option("--keep-float64", help="Inputs that are float64 stay float64 (default: float32).")
     ] = False,
+    cpp: Annotated[bool, typer.Option("--cpp", help="Also write a C++ program that runs the ONNX file.")] = False,
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
@@ -46,10 +47,9 @@ def export(
 
     \b
     Examples:
-      clew export runs/tracking-001 --to onnx
+      clew export runs/tagger-001 --cpp
       clew export runs/cnn-001 --to keras --output trained.keras
       clew export runs/top_tagger-001 --to torch --tolerance 1e-6
-      clew predict tracking-001.onnx dataset -o tracks.parquet
     """
     from clew.runs import Run
 
@@ -67,13 +67,14 @@ def export(
             split=split,
             replace=replace,
             keep_float64=keep_float64,
+            cpp=cpp,
             current_code=current_code,
             trust=trust,
         )
-    _show(exported)
+    _show(exported, cpp)
 
 
-def _show(exported: Export) -> None:
+def _show(exported: Export, cpp: bool) -> None:
     """Print what the file holds, and how it differs from the original."""
     facts = exported.facts
     inputs = ", ".join(f"{each.name} {each.type} ({', '.join(map(str, each.shape))})" for each in facts.inputs)
@@ -85,4 +86,8 @@ def _show(exported: Export) -> None:
     for title, items in (("includes", facts.included), ("does not include", facts.left_out)):
         if items:
             console.print(f"  {title}: {'; '.join(items)}", markup=False)
+    if cpp:
+        console.print(
+            f"  C++ example: {bold(exported.path.with_suffix('.cpp'))}; its first lines say how to compile it"
+        )
     console.print(f"Next: {program()} predict {bold(exported.path)} DATA -o scores.parquet")

@@ -12,6 +12,7 @@ import typer
 
 from clew.cli.jobs.agent import Server
 from clew.cli.jobs.submitted import write_submitted
+from clew.cli.listing import ColumnsOption, JsonOption, SortOption, print_list
 from clew.cli.options import bold, console
 from clew.cli.text_table import Column, line_width, write
 from clew.errors import ConfigError, nearest
@@ -37,7 +38,9 @@ def jobs(
     study: Annotated[int | None, typer.Option(min=1, help="The trials of this study that are jobs.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Number of jobs, the newest first.")] = 30,
     agents: Annotated[bool, typer.Option("--agents", help="List the agents and their resources instead.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
+    sort: SortOption = "",
+    columns: ColumnsOption = "",
+    as_json: JsonOption = False,
     server: Server = None,
 ) -> None:
     """List the jobs of a server, and those submitted to sites from this folder; or show one job of the server.
@@ -49,6 +52,7 @@ def jobs(
       clew jobs 12
       clew jobs --study 3
       clew jobs --agents
+      clew jobs --sort -priority --columns id,name,state,priority
     """
     from clew.client.client import Client
     from clew.client.credentials import credentials
@@ -68,7 +72,7 @@ def jobs(
             _show_job(client, job, as_json)
         else:
             matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner, study=study)
-            _show_jobs(list(itertools.islice(matching, limit)), as_json)
+            _show_jobs(list(itertools.islice(matching, limit)), sort, columns, as_json)
     if site_jobs:
         console.print("\nsubmitted to sites from this folder:")
         write_submitted(site_jobs)
@@ -204,9 +208,10 @@ def _show_job(client: Client, number: int, as_json: bool) -> None:
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)
 
 
-def _show_jobs(jobs: list[Job], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([each.model_dump(mode="json") for each in jobs], indent=1))
+def _show_jobs(jobs: list[Job], sort: str, columns: str, as_json: bool) -> None:
+    if as_json or (jobs and (sort or columns)):
+        rows = [each.model_dump(mode="json") for each in jobs]
+        print_list(rows, ("id", "name", "kind", "state", "owner"), sort=sort, chosen=columns, as_json=as_json)
     elif not jobs:
         console.print("no jobs; submit one with: clew submit")
     else:

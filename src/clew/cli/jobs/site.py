@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import Settings, bold, console, table
+from clew.cli.listing import ColumnsOption, JsonOption, SortOption, print_list
+from clew.cli.options import Settings, bold, console
 
 app = typer.Typer(help="Clusters: add, list and check profiles; list the jobs submitted there.", no_args_is_help=True)
 _Site = Annotated[str, typer.Argument(metavar="SITE", help="Its name, or the profile's file.")]
@@ -40,25 +41,28 @@ def add(
 
 
 @app.command("list")
-def list_() -> None:
+def list_(sort: SortOption = "", columns: ColumnsOption = "", as_json: JsonOption = False) -> None:
     """List the sites.
 
     \b
-    Example:
+    Examples:
       clew site list
+      clew site list --json
     """
     from clew.errors import ConfigError
     from clew.jobs import sites as sites
 
-    rows: list[tuple[str, ...]] = []
+    rows: list[dict[str, object]] = []
     for name, path in sites.site_profiles().items():
         try:
             site = sites.load_site(name)
-            rows.append((name, site.scheduler, site.partition or "", f"{site.wall_time / 60:g} min", str(path)))
+            facts = {"scheduler": site.scheduler, "partition": site.partition or "", "minutes": site.wall_time / 60}
+            rows.append({"site": name, **facts, "profile": str(path)})
         except ConfigError as error:
-            rows.append((name, "?", "", "", str(error)))
-    if rows:
-        console.print(table(("site", "scheduler", "partition", "wall time", "profile"), rows, right=(3,)))
+            rows.append({"site": name, "scheduler": "?", "profile": str(error)})
+    if rows or as_json:
+        shown = ("site", "scheduler", "partition", "minutes", "profile")
+        print_list(rows, shown, sort=sort, chosen=columns, as_json=as_json)
     else:
         console.print(f"no sites in {bold(sites.sites_folder())}; `clew site add` makes one")
 
@@ -83,18 +87,23 @@ def check(site: _Site) -> None:
 
 
 @app.command()
-def jobs(root: Annotated[Path, typer.Argument(help="The folder to search.")] = Path()) -> None:
+def jobs(
+    root: Annotated[Path, typer.Argument(help="The folder to search.")] = Path(), as_json: JsonOption = False
+) -> None:
     """List the jobs that were submitted to sites for something under a folder.
 
     \b
-    Example:
+    Examples:
       clew site jobs
+      clew site jobs --json
     """
-    from clew.cli.jobs.submitted import write_submitted
+    from clew.cli.jobs.submitted import submitted_facts, write_submitted
     from clew.jobs.submitted import submitted_under
 
     jobs = submitted_under(root)
-    if jobs:
+    if as_json:
+        print_list([submitted_facts(job) for job in jobs], (), as_json=True)
+    elif jobs:
         write_submitted(jobs)
     else:
         console.print(f"no jobs were submitted under {bold(root)}; `clew train ... --on SITE` submits one")

@@ -48,6 +48,13 @@ def submit_work(site: SiteOptions, work: SiteWork) -> None:
         console.print(f"[dim]watch it:[/] {program()} follow {jobs[-1].job.folder}")
 
 
+def submitted_facts(job: SubmittedJob) -> dict[str, str | float]:
+    """Facts about a job of a site, for programs."""
+    state, reason = job.launcher.state(job.job), job.launcher.explain(job.job)
+    facts = {"id": job.job.id, "site": job.site, "verb": job.verb, "state": state, "output": job.output}
+    return {**facts, "reason": reason, "folder": str(job.job.folder), "submitted": job.time}
+
+
 def write_submitted(jobs: Sequence[SubmittedJob]) -> None:
     """Print one line per job of a site: its number, site, state and what it makes."""
     from clew.cli.text_table import Column, line_width, write

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clew.cli.text_table import Column, line_width, write
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from clew.cli.runs.selection import RunValues
     from clew.runs.listing import RunListing
 
 _METRICS = 4
 """Metrics that have a column if the terminal is wide enough."""
 
 
-def select_runs(runs: Sequence[RunListing], *, states: Sequence[str], sort: str, reverse: bool) -> list[RunListing]:
+def select_runs(
+    runs: Sequence[RunListing], *, states: Sequence[str], sort: str, reverse: bool, values: RunValues
+) -> list[RunListing]:
     """The runs in one of the states (all if none is named), sorted.
 
     Args:
         runs: The runs.
         states: States to select.
-        sort: `name`, `time` (newest first) or a metric of the last validation (largest first; runs without it last).
+        sort: `name`, `time` (newest first), or a metric or setting (largest first; runs without it last). A minus
+            before it, as the dashboard has it, changes nothing.
         reverse: Reverse the order.
+        values: Settings and metrics of the runs.
 
     Raises:
-        ConfigError: An unknown state, or a metric that no run has.
+        ConfigError: An unknown state, or a name that no run has.
     """
     from clew.runs.folder import STATES
 
@@ -38,14 +43,19 @@ def select_runs(runs: Sequence[RunListing], *, states: Sequence[str], sort: str,
         if state not in known:
             raise ConfigError(f"--state {state}: no such state{nearest(state, known)}")
     matching = [each for each in runs if not states or each.state in states]
+    sort = sort.removeprefix("-")
     if sort in ("name", "time"):
         order = sorted(matching, key=lambda each: each.name if sort == "name" else -each.started)
         return order[::-1] if reverse else order
-    names = {name for each in runs for name in each.metrics}
-    if sort not in names:
-        raise ConfigError(f"--sort {sort}: not a metric of any run{nearest(sort, names | {'name', 'time'})}")
-    sign = 1 if reverse else -1
-    return sorted(matching, key=lambda each: (each.metrics.get(sort) is None, sign * (each.metrics.get(sort) or 0.0)))
+    if any(sort in each.metrics for each in runs):
+        keys = [each.metrics.get(sort) for each in matching]
+    else:
+        keys = values.column(sort, "--sort", matching) if runs else []
+    present = [(key, place) for place, key in enumerate(keys) if key is not None]
+    texts = any(isinstance(key, str) for key, _ in present)
+    present.sort(key=lambda pair: str(pair[0]) if texts else pair[0], reverse=not reverse)
+    absent = [place for place, key in enumerate(keys) if key is None]
+    return [matching[place] for place in [*(place for _, place in present), *absent]]
 
 
 def as_json(runs: Sequence[RunListing]) -> str:
@@ -56,6 +66,19 @@ def as_json(runs: Sequence[RunListing]) -> str:
 def show(runs: Sequence[RunListing], *, first: str = "") -> None:
     """Print one line per run; the metric called `first` comes before the others."""
     write(columns(runs, first=first), width=line_width())
+
+
+def show_columns(runs: Sequence[RunListing], chosen: Mapping[str, Sequence[Any]]) -> None:
+    """Print name, state and chosen columns."""
+    cells = [Column("run", [each.name for each in runs]), Column("state", [each.state for each in runs])]
+    for place, (name, values) in enumerate(chosen.items()):
+        numbers = any(isinstance(value, (int, float)) for value in values)
+        cells.append(Column(name, [_cell(value) for value in values], rank=place + 1, right=numbers))
+    write(cells, width=line_width())
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:

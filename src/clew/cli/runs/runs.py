@@ -25,8 +25,12 @@ def list_(
         str, typer.Option(metavar="QUERY", help="Only matching runs: 'lr < 0.01 and efficiency > 0.9'.")
     ] = "",
     sort: Annotated[
-        str, typer.Option(metavar="METRIC|time|name", help="Sort by a metric (largest first), or time (newest first).")
+        str,
+        typer.Option(metavar="NAME|time", help="Sort by a metric or setting (largest first), or time (newest first)."),
     ] = "name",
+    columns: Annotated[
+        str, typer.Option(metavar="A,B", help="Settings, metrics and facts that have a column: 'lr,efficiency'.")
+    ] = "",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
     server: Annotated[
@@ -40,32 +44,35 @@ def list_(
       clew runs list
       clew runs list demo/runs --state failed --sort time
       clew runs list --sort loss --reverse
-      clew runs list --where 'lr < 0.01 and test/efficiency > 0.9'
+      clew runs list --where 'lr < 0.01' --sort -efficiency --columns lr,hidden,efficiency
       clew runs list --json
       clew runs list --server --state running
     """
     if server:
-        from clew.cli.runs.server_runs import list_server_runs
+        from clew.cli.runs.server_runs import ServerList, list_server_runs
 
-        list_server_runs(states=state or (), where=where, as_json=json)
+        choice = ServerList(state or (), where, "-started" if sort == "name" else sort, columns)
+        list_server_runs(choice, as_json=json)
         return
     from clew.cli.runs import listing
+    from clew.cli.runs.selection import RunValues
     from clew.runs.listing_cache import list_folder
 
     listed = list_folder(root)
-    matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse) if listed else []
+    values = RunValues(listed)
+    matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse, values=values)
     if where:
-        from clew.cli.runs.selection import matching_runs
-
-        chosen = {each.path for each in matching_runs(listed, where)}
+        chosen = {each.path for each in values.matching(where)}
         matching = [each for each in matching if each.path in chosen]
     if json:
         typer.echo(listing.as_json(matching))
     elif not matching:
         message = f"none of {len(listed)} runs in {bold(root)} is {' or '.join(state or ()) or 'matched by --where'}"
         console.print(message if listed else f"no runs in {bold(root)}; `clew train` makes one")
+    elif columns:
+        listing.show_columns(matching, values.columns(columns, matching))
     else:
-        listing.show(matching, first=sort)
+        listing.show(matching, first=sort.removeprefix("-"))
 
 
 @app.command()

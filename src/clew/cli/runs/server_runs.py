@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from clew.cli.options import bold, console, program, table
+from clew.cli.listing import print_list
+from clew.cli.options import bold, console, program
 from clew.cli.runs.listing import number
 from clew.errors import ConfigError, nearest
 from clew.runs.folder import RUNS, STATES
+
+if TYPE_CHECKING:
+    from clew.client.runs import RunInfo
 
 _METRICS = 3
 """Number of metrics in the list."""
 
 
-def list_server_runs(*, states: Sequence[str], where: str = "", as_json: bool) -> None:
-    """Print the runs that the user may see, the newest first."""
+@dataclass(frozen=True)
+class ServerList:
+    """What the options of the list say."""
+
+    states: Sequence[str] = ()
+    where: str = ""
+    sort: str = ""
+    """A fact or a metric; with a minus the largest or newest first."""
+    columns: str = ""
+    """Facts and metrics, separated by commas; empty: the usual ones."""
+
+
+def list_server_runs(choice: ServerList, *, as_json: bool) -> None:
+    """Print the runs that the user may see, the newest first unless they are sorted."""
     from clew.client.client import Client
 
-    for state in states:
+    for state in choice.states:
         if state not in STATES:
             raise ConfigError(f"--state {state}: no such state{nearest(state, STATES)}")
     with Client() as client:
-        runs = list(client.runs.list(state=list(states), where=where))
-    if as_json:
-        typer.echo(json.dumps([run.model_dump() for run in runs], indent=1))
-        return
-    if not runs:
+        runs = list(client.runs.list(state=list(choice.states), where=choice.where))
+    if not runs and not as_json:
         console.print(f"no runs at {bold(client.server)}; `clew runs push` sends some")
         return
-    names = list(dict.fromkeys(name for run in runs for name in run.metrics))[:_METRICS]
-    rows = [
-        (
-            *(
-                run.id,
-                run.name,
-                run.state,
-                run.owner_name,
-                f"{run.epochs_done}/{run.epochs}" if run.epochs else str(run.epochs_done),
-            ),
-            *(number(run.metrics.get(name)) for name in names),
-        )
-        for run in runs
-    ]
-    console.print(table(("", "run", "state", "owner", "epochs", *names), rows, right=(0, 4, *range(5, 5 + len(names)))))
+    metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    rows = [{**_facts(run), **({} if as_json else run.metrics)} for run in runs]
+    sort = "-started" if choice.sort in ("time", "-time") else choice.sort
+    usual = ("id", "name", "state", "owner", "done", *metrics[:_METRICS])
+    texts = dict.fromkeys(metrics, number)
+    print_list(
+        rows, usual, sort=sort if runs else "", chosen=choice.columns if runs else "", as_json=as_json, texts=texts
+    )
+
+
+def _facts(run: RunInfo) -> dict[str, Any]:
+    done = f"{run.epochs_done}/{run.epochs}" if run.epochs else str(run.epochs_done)
+    return {**run.model_dump(mode="json"), "owner": run.owner_name, "done": done}
 
 
 def get_server_run(run: int, output: Path | None) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.options import bold, console, parse_seconds, table
+from clew.cli.listing import ColumnsOption, JsonOption, SortOption, print_list
+from clew.cli.options import bold, console, parse_seconds
 from clew.cli.server.serve import DatabaseUrl, Folder, import_server_name, service_config
 from clew.errors import ConfigError
 
@@ -57,17 +58,19 @@ def create(
 
 
 @app.command("list")
-def list_() -> None:
+def list_(sort: SortOption = "", columns: ColumnsOption = "", as_json: JsonOption = False) -> None:
     """List your tokens, without their secrets.
 
     \b
-    Example:
+    Examples:
       clew token list
+      clew token list --sort expires --json
     """
     with _connect() as connection:
         tokens = connection.call("GET", "/tokens")
-    rows = [(t["id"], t["name"], f"{t['hint']}…", " ".join(t["scopes"]), _state(t)) for t in tokens]
-    console.print(table(("", "name", "starts with", "scopes", ""), rows, right=(0,)))
+    rows = [{**token, "starts with": f"{token['hint']}…", "state": _state(token)} for token in tokens]
+    shown = ("id", "name", "starts with", "scopes", "state")
+    print_list(rows, shown, sort=sort, chosen=columns, as_json=as_json, texts={"scopes": " ".join})
 
 
 @app.command()

@@ -24,16 +24,22 @@ def demo(
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 2,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data (default: the recipe's).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the events.")] = 1,
+    push: Annotated[
+        bool, typer.Option("--push", help="Send the run, its plots and its report to the server of `clew login`.")
+    ] = False,
 ) -> None:
     """Find tracks in synthetic events: generate, prepare, train, evaluate, report. About two minutes.
 
     \b
-    Example:
+    Examples:
       clew demo --output demo --workers 2
+      clew demo --push
     """
     from clew.cli.data import data
     from clew.runs.folder import next_run_path
 
+    if push:
+        _check_login()
     start = time.perf_counter()
     raw, dataset = output / f"events-{events}-seed{seed}", output / f"dataset-{events}-seed{seed}"
     _print_step(1, "generate events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
@@ -48,6 +54,10 @@ def demo(
     run = _train(dataset, run_path, workers, epochs)
     _evaluate(run)
     _print_summary(run, workers, time.perf_counter() - start)
+    if push:
+        from clew.cli.runs.push import push as push_runs
+
+        push_runs([run_path], group=None, tags=(), files=True)
     console.print(f"Files:  events {raw}, dataset {dataset}, run {run_path}")
     console.print("Next commands:")
     for command in (
@@ -56,6 +66,15 @@ def demo(
         "init my_recipe --like tracking",
     ):
         console.print(f"  [cyan]{program()} {command}[/]")
+
+
+def _check_login() -> None:
+    """Check that there is a server, before minutes of work."""
+    from clew.client.credentials import credentials
+    from clew.errors import ConfigError
+
+    if credentials() is None:
+        raise ConfigError("--push: no server; log in first with `clew login`, or leave the option out")
 
 
 def _prepare(raw: Path, dataset: Path, workers: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from clew.core.files import write_text
@@ -40,18 +41,41 @@ def write_recipe(name: str, like: str, folder: Path) -> list[Path]:
     """
     if "/" in like:
         return [_write_settings(name, like, folder / f"{name}.yaml")]
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise RecipeError(f"'{name}' cannot name a recipe; use letters, digits and _, as in my_recipe")
+    _check_name(name)
     if like not in starting_points():
         raise RecipeError(_unavailable(like))
-    texts = {folder / file.format(name=name): text for file, text in _templates(like).items()}
-    existing = [path for path in texts if path.exists()]
+    return write_files(name, folder, _templates(like))
+
+
+def write_files(name: str, folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write the files of a new recipe. No file is overwritten.
+
+    Args:
+        name: Name of the recipe, a Python identifier.
+        folder: Where the files go.
+        texts: Texts by name of the file. `{name}` in the name of a file, and `@name@` and `@Name@` in a text, stand
+            for the names of the recipe and its class.
+
+    Returns:
+        The files written.
+
+    Raises:
+        RecipeError: The name is no Python identifier, or a file exists.
+    """
+    _check_name(name)
+    files = {folder / file.format(name=name): text for file, text in texts.items()}
+    existing = [path for path in files if path.exists()]
     if existing:
         raise RecipeError(f"{existing[0]} exists already; choose another name or folder")
     class_name = "".join(part.capitalize() for part in name.split("_"))
-    for path, text in texts.items():
+    for path, text in files.items():
         write_text(path, text.replace("@name@", name).replace("@Name@", class_name))
-    return list(texts)
+    return list(files)
+
+
+def _check_name(name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise RecipeError(f"'{name}' cannot name a recipe; use letters, digits and _, as in my_recipe")
 
 
 def starting_points() -> list[str]:

@@ -22,7 +22,7 @@ class ModelOptions:
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="Without a recipe: file.py:name, a .keras, .h5, Keras .json or .pt2 file.",
+            help="Without a recipe: file.py:name (also a LightningModule), a .keras, .h5, Keras .json or .pt2 file.",
             **MODEL_PANEL,
         ),
     ] = None
@@ -35,7 +35,10 @@ class ModelOptions:
         ),
     ] = None
     train_files: Annotated[
-        list[str] | None, typer.Option("--train", metavar="FILES", help="Files or globs to train on.", **MODEL_PANEL)
+        list[str] | None,
+        typer.Option(
+            "--train", metavar="FILES", help="Files or globs to train on, or file.py:DataModule.", **MODEL_PANEL
+        ),
     ] = None
     val_files: Annotated[
         list[str] | None,

@@ -126,7 +126,9 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
     model = loaded.recipe.config.model
     options: dict[str, Any] = {**to_data(loaded.train), "arguments": model.arguments}
     options |= {"outputs": model.outputs, "penalties": model.penalties, "estimator": task.estimator}
-    options["negative_weights"] = model.negative_weights
+    options |= {"negative_weights": model.negative_weights, "batch": model.batch}
+    if loaded.train.batch_size == loaded.recipe.defaults["train"]["batch_size"]:
+        del options["batch_size"]  # a data module may have its own
     options |= {name: value for name, value in _columns(task).items() if value is not None}
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))

@@ -233,6 +233,21 @@ class Dataset:
                 raise DataError(f"{self.path / shard.file}: {len(table)} events, the manifest says {shard.events}")
             yield table
 
+    def to_dask(self, split: str = "train", *, columns: Sequence[str] | None = None) -> Any:
+        """Return a split as a dask-awkward array with one partition per shard. Shards are read when it is computed.
+
+        Args:
+            split: Name of the split.
+            columns: The columns to read. None reads all.
+
+        Raises:
+            DataError: there is no such split or column, or it is empty.
+            ConfigError: dask-awkward is not installed.
+        """
+        from clew.data.dataset.dask_array import to_dask
+
+        return to_dask(self, split, columns)
+
     def rows(self, split: str, shard: int, start: int, stop: int, *, columns: Sequence[str] | None = None) -> Table:
         """Read the samples from `start` to `stop` of one shard. Only their bytes are read."""
         return hdf5.load(self.path / self.manifest.splits[split][shard].file, start=start, stop=stop, columns=columns)

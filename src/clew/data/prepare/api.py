@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_in
@@ -18,10 +19,10 @@ from clew.data.prepare.assembly import DatasetAssembly
 from clew.data.prepare.chain import PREPARE
 from clew.data.prepare.chain_run import InputPiece, PieceContext
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.executors import TaskQueue, executor_factory, mpi_rank
+from clew.data.prepare.executors import OpenExecutor, TaskQueue, executor_factory, is_mpi, mpi_rank, start_early
 from clew.data.prepare.explanation import Explanation, explain_plan, stages_to_remember
 from clew.data.prepare.inputs import InputSource
-from clew.data.prepare.plan import PreparePlan
+from clew.data.prepare.plan import PreparePlan, prepare_settings
 from clew.data.prepare.reuse import key_at
 from clew.data.prepare.stage_costs import mean_costs
 from clew.data.prepare.stages import no_events_error
@@ -89,21 +90,66 @@ def prepare(
     check_not_in_worker("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
-    plan = PreparePlan(recipe, config, settings, verify=verify)
-    if storage.is_url(plan.config.output):
+    recipe, config = prepare_settings(recipe, config, settings)
+    if storage.is_url(config.output):
+        plan = PreparePlan(recipe, config, {}, verify=verify)
         return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
-    output = storage.local_path(plan.config.output)
-    if _is_up_to_date(output, plan.key, replace=replace, verify=verify):
-        return Dataset(output)
-    open_executor, width = executor_factory(plan.config.executor, _workers(plan))
-    if isinstance(executor, Executor):
-        open_executor = lambda: nullcontext(executor)  # noqa: E731
-    with TaskQueue(open_executor, width) as queue:
-        if not queue.serves:
-            _prepare_dataset(plan, queue, progress or (lambda _: None))
-    if queue.serves and not (output / MANIFEST).exists():
-        raise WorkerError(f"{output}: rank 0 failed to make the dataset; see its message")
-    return Dataset(output)
+    own = executor if isinstance(executor, Executor) else None
+    _prepare_on_disk(recipe, config, own, progress or (lambda _: None), replace=replace, verify=verify)
+    return Dataset(storage.local_path(config.output))
+
+
+def _prepare_on_disk(
+    recipe: Recipe,
+    config: PrepareConfig,
+    executor: Executor | None,
+    progress: Callable[[PrepareProgress], None],
+    *,
+    replace: bool,
+    verify: bool,
+) -> None:
+    """Make the dataset in a folder, unless it is there already."""
+    output, queue = storage.local_path(config.output), _task_queue(recipe, config, executor)
+    with contextlib.ExitStack() as stack:
+        if is_mpi(config.executor):  # before the plan, which only rank 0 makes: the others wait for its tasks
+            stack.enter_context(queue)
+            if queue.serves:
+                _check_rank_0(output, queue.exit_code)
+                return
+        elif executor is None and not output.exists():
+            start_early(config.executor, _workers(recipe, config), _modules(recipe))
+        plan = PreparePlan(recipe, config, {}, verify=verify)
+        if not _is_up_to_date(output, plan.key, replace=replace, verify=verify):
+            if not is_mpi(config.executor):
+                stack.enter_context(queue)
+            _prepare_dataset(plan, queue, progress)
+
+
+def _task_queue(recipe: Recipe, config: PrepareConfig, executor: Executor | None) -> TaskQueue:
+    """Return the queue for the tasks of a preparation, which is not open yet."""
+    open_executor, width = executor_factory(config.executor, _workers(recipe, config), _modules(recipe))
+    if executor is None:
+        return TaskQueue(open_executor, width)
+    opened = OpenExecutor(executor, isinstance(executor, (ThreadPoolExecutor, ProcessPoolExecutor)))
+    return TaskQueue(lambda: nullcontext(opened), width)
+
+
+def _modules(recipe: Recipe) -> list[str]:
+    """Return the modules that worker processes can import early: that of the recipe, unless it is a file or typed."""
+    module = type(recipe).__module__
+    return [module] if "." in module and not module.startswith("clew_") else []
+
+
+def _check_rank_0(output: Path, exit_code: int) -> None:
+    """Check, on a rank that executed tasks of rank 0, that rank 0 succeeded.
+
+    Raises:
+        WorkerError: it failed.
+    """
+    if exit_code:
+        error = WorkerError(f"{output}: rank 0 failed to make the dataset; see its message")
+        error.exit_code = exit_code  # mpiexec may combine the codes of all ranks
+        raise error
 
 
 def _to_store(plan: PreparePlan, *, replace: bool, **options: Any) -> Dataset:
@@ -148,7 +194,7 @@ def fill_cache(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part:
     """
     check_not_in_worker("clew.prepare")
     plan = PreparePlan(recipe, config, {})
-    with TaskQueue(*executor_factory(plan.config.executor, _workers(plan))) as queue:
+    with _task_queue(plan.recipe, plan.config, None) as queue:
         if not queue.serves:
             units = plan.units()
             _prepare_pieces(plan, queue, units, lambda _: None, first=len(units) * part // parts)
@@ -159,17 +205,17 @@ def dataset_key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | Non
     return PreparePlan(recipe, config, settings).key
 
 
-def _workers(plan: PreparePlan) -> int | None:
+def _workers(recipe: Recipe, config: PrepareConfig) -> int | None:
     """Return the number of workers. A recipe that other processes cannot load is prepared in this process.
 
     Raises:
         RecipeError: other processes cannot load the recipe, and the settings ask for several.
     """
-    workers = plan.config.workers
-    if plan.recipe.location or type(plan.recipe).__module__ != "__main__" or plan.config.executor == "threads":
+    workers = config.workers
+    if recipe.location or type(recipe).__module__ != "__main__" or config.executor == "threads":
         return workers
     if workers is not None and workers > 1:
-        raise RecipeError(f"recipe {type(plan.recipe).__name__} was typed in; {TYPED_IN}")
+        raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
     return 1
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import pickle
 import sys
@@ -25,17 +27,33 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from clew.data.prepare.stage_cache import BusyError
-from clew.errors import ConfigError, WorkerError, nearest
+from clew.errors import ClewError, ConfigError, WorkerError, nearest
 from clew.jobs.worker_process import follow_parent, without_main
 from clew.runs.environment import allowed_cores
 
 T = TypeVar("T")
 R = TypeVar("R")
-Factory = Callable[[], "contextlib.AbstractContextManager[Executor | None]"]
+Factory = Callable[[], "contextlib.AbstractContextManager[OpenExecutor]"]
 
 TRIES = 3
 """How often a task, running alone, may end its worker before the preparation fails."""
 _WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+_MODULES = ("clew.data.prepare.worker", "clew.data.prepare.shard_files", "clew.data.table.hdf5", "pyarrow.csv")
+"""What workers import before their first task."""
+
+
+@dataclass(frozen=True)
+class OpenExecutor:
+    """An executor that is ready for tasks."""
+
+    executor: Executor | None
+    """None on a rank that only executed the tasks of another one."""
+    is_one_host: bool
+    """Whether all workers run on one host, so that they can write to one file at the same time."""
+    exit_code: int = 0
+    """Where `executor` is None: the exit code of rank 0."""
 
 
 class InlineExecutor(Executor):
@@ -50,15 +68,21 @@ class InlineExecutor(Executor):
         return future
 
 
-@contextlib.contextmanager
-def _processes(workers: int, _: str) -> Iterator[Executor]:
-    # a forkserver forks from a clean process that has loaded what is needed; macOS has no safe fork
+def _process_context(modules: Sequence[str]) -> Any:
+    """Return the way to start processes. A forkserver forks from a clean process that has loaded what is needed; macOS
+    has no safe fork."""
     context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["clew.data.prepare.worker", "clew.data.table.hdf5", "pyarrow.csv"])
+        context.set_forkserver_preload([*_MODULES, *modules])
+    return context
+
+
+@contextlib.contextmanager
+def _processes(workers: int, _: str, modules: Sequence[str]) -> Iterator[OpenExecutor]:
+    context = _process_context(modules)
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent, initargs=(os.getpid(),))
     try:
-        yield pool
+        yield OpenExecutor(pool, is_one_host=True)
     except BaseException:
         _kill(pool)
         raise
@@ -74,16 +98,16 @@ def _kill(pool: ProcessPoolExecutor) -> None:
 
 
 @contextlib.contextmanager
-def _threads(workers: int, _: str) -> Iterator[Executor]:
+def _threads(workers: int, _: str, __: Sequence[str]) -> Iterator[OpenExecutor]:
     pool = ThreadPoolExecutor(workers)
     try:
-        yield pool
+        yield OpenExecutor(pool, is_one_host=True)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextlib.contextmanager
-def _mpi(_: int, __: str) -> Iterator[Executor | None]:
+def _mpi(_: int, __: str, ___: Sequence[str]) -> Iterator[OpenExecutor]:
     """Return the executor on rank 0. The other ranks execute its tasks, and return None when it has finished."""
     try:
         import mpi4py
@@ -93,15 +117,33 @@ def _mpi(_: int, __: str) -> Iterator[Executor | None]:
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
         raise ConfigError(f"executor mpi needs mpi4py and an MPI library: pip install 'clew[mpi]' ({error})") from error
-    if MPI.COMM_WORLD.size == 1:
-        yield InlineExecutor()
+    world = MPI.COMM_WORLD
+    if world.size == 1:
+        yield OpenExecutor(InlineExecutor(), is_one_host=True)
         return
-    with MPICommExecutor(MPI.COMM_WORLD, root=0) as pool:
-        yield cast("Executor | None", pool)
+    if world.rank:
+        for module in _MODULES:  # while rank 0 plans
+            importlib.import_module(module)
+    is_one_host = world.Split_type(MPI.COMM_TYPE_SHARED).size == world.size
+    if world.rank:
+        with MPICommExecutor(world, root=0):  # until rank 0 has finished
+            pass
+        yield OpenExecutor(None, is_one_host, exit_code=world.bcast(1, root=0))
+        return
+    code = 1
+    try:
+        with MPICommExecutor(world, root=0) as pool:
+            yield OpenExecutor(cast(Executor, pool), is_one_host)
+        code = 0
+    except ClewError as error:
+        code = error.exit_code
+        raise
+    finally:
+        world.bcast(code, root=0)
 
 
 @contextlib.contextmanager
-def _dask(workers: int, address: str) -> Iterator[Executor]:
+def _dask(workers: int, address: str, _: Sequence[str]) -> Iterator[OpenExecutor]:
     try:
         import distributed
     except ImportError as error:
@@ -116,7 +158,8 @@ def _dask(workers: int, address: str) -> Iterator[Executor]:
         else:
             cluster = dask.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
             client = stack.enter_context(dask.Client(stack.enter_context(cluster)))
-        yield client.get_executor(pure=False, retries=0)
+        hosts = {worker["host"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+        yield OpenExecutor(client.get_executor(pure=False, retries=0), is_one_host=len(hosts) == 1)
 
 
 EXECUTORS = {"processes": _processes, "threads": _threads, "mpi": _mpi, "dask": _dask}
@@ -128,28 +171,49 @@ def mpi_rank() -> int:
     return max(int(os.environ.get(name, "0")) for name in names)
 
 
-def executor_factory(name: str, workers: int | None) -> tuple[Factory, int]:
+def is_mpi(name: str) -> bool:
+    """Return whether the executor with this name is that of MPI, whose ranks all run the same command."""
+    return name == "mpi" or (name == "auto" and any(int(os.environ.get(variable, "1")) > 1 for variable in _WORLD))
+
+
+def start_early(name: str, workers: int | None, modules: Sequence[str] = ()) -> None:
+    """Start the process from which workers are forked, if there will be any. It imports while this process plans.
+
+    Args:
+        name: The name of the executor.
+        workers: Number of processes. None uses all cores.
+        modules: Modules that workers need in addition.
+    """
+    if name not in ("auto", "processes") or is_mpi(name) or (workers or allowed_cores()) == 1:
+        return
+    if _process_context(modules).get_start_method() == "forkserver":
+        with without_main():
+            multiprocessing.forkserver.ensure_running()
+
+
+def executor_factory(name: str, workers: int | None, modules: Sequence[str] = ()) -> tuple[Factory, int]:
     """Return a function that opens an executor, and the number of tasks that keep it busy.
 
     Args:
         name: `auto`, `processes`, `threads`, `mpi`, `dask` or `dask://HOST:PORT`.
         workers: Number of processes or threads. None uses all cores.
+        modules: Modules that worker processes import before they are forked. One that cannot be imported is left out.
 
     Raises:
         ConfigError: there is no executor with this name.
     """
     kind, _, address = name.partition("://")
     if kind == "auto":
-        kind = "mpi" if any(int(os.environ.get(variable, "1")) > 1 for variable in _WORLD) else "processes"
+        kind = "mpi" if is_mpi(kind) else "processes"
     if kind not in EXECUTORS:
         raise ConfigError(f"no executor '{name}'{nearest(kind, EXECUTORS)}")
     width = workers or allowed_cores()
     if kind == "processes" and width == 1:
-        return lambda: contextlib.nullcontext(InlineExecutor()), 1
+        return lambda: contextlib.nullcontext(OpenExecutor(InlineExecutor(), is_one_host=True)), 1
     if kind == "mpi":
         width = max(*(int(os.environ.get(variable, "1")) for variable in _WORLD), 2)
     url = f"tcp://{address}" if address and "://" not in address else address
-    return lambda: EXECUTORS[kind](width, url), width
+    return lambda: EXECUTORS[kind](width, url, modules), width
 
 
 @dataclass
@@ -176,10 +240,12 @@ class TaskQueue:
     def __init__(self, open_executor: Factory, width: int) -> None:
         self.open_executor, self.width = open_executor, width
         self._pool: Executor | None = None
+        self.is_one_host, self.exit_code = False, 0
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> TaskQueue:
-        self._pool = self._stack.enter_context(self.open_executor())
+        opened = self._stack.enter_context(self.open_executor())
+        self._pool, self.is_one_host, self.exit_code = opened.executor, opened.is_one_host, opened.exit_code
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -190,11 +256,6 @@ class TaskQueue:
     def serves(self) -> bool:
         """Whether this process was only a worker, and the work has finished."""
         return self._pool is None
-
-    @property
-    def is_one_host(self) -> bool:
-        """Whether all workers run on this host, so that they can write to one file at the same time."""
-        return isinstance(self._pool, (InlineExecutor, ThreadPoolExecutor, ProcessPoolExecutor))
 
     def run(
         self,

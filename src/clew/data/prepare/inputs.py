@@ -22,7 +22,8 @@ from clew.data.readers import DataWarning, FilePieces
 from clew.errors import ConfigError, DataError
 from clew.recipe import Recipe
 
-_READERS = 4
+_READERS = 16
+"""Files that are hashed at the same time."""
 _SETTLED = 2.0
 """Seconds for which a file must be unchanged before its hash is remembered: a later write could keep size and time."""
 

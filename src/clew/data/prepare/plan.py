@@ -24,6 +24,21 @@ from clew.errors import DataError
 from clew.recipe import Recipe, resolve
 
 
+def prepare_settings(
+    recipe: str | Recipe | type[Recipe], config: PrepareConfig | None, settings: dict[str, Any]
+) -> tuple[Recipe, PrepareConfig]:
+    """Return the recipe and all settings of a preparation.
+
+    Args:
+        recipe: Name of a recipe, path of its file, class, or object.
+        config: The settings. None uses those of the recipe.
+        settings: Settings that replace those of `config`.
+    """
+    found = resolve(recipe)
+    below = to_data(config) if config else found.defaults.get("prepare", {})
+    return found, validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
+
+
 class PreparePlan:
     """The inputs, settings and keys of a preparation. The key of the dataset is known before any event is read.
 
@@ -42,9 +57,7 @@ class PreparePlan:
         *,
         verify: bool = False,
     ) -> None:
-        self.recipe = resolve(recipe)
-        below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
-        self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
+        self.recipe, self.config = prepare_settings(recipe, config, settings)
         self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = FileHashes(self.cache, trust=not verify)
         self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))

@@ -8,7 +8,6 @@ hosts do not write to one file: NFS may overwrite the bytes next to those that a
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.disk_errors import disk_error_text, final_path
-from clew.core.files import atomic_path, sha256
+from clew.core.files import atomic_path, sha256, write_all
 from clew.data.dataset.manifest import Shard
 from clew.data.prepare.executors import TaskQueue
 from clew.data.prepare.stage_cache import StageCache
@@ -28,6 +27,8 @@ from clew.data.table import Ragged, Table, hdf5
 from clew.errors import DataError
 
 Rows = NDArray[np.int64]
+_TASKS_PER_WORKER = 8
+"""Tasks that write pieces to shards, so that all workers end at about the same time."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ def write_shards(queue: TaskQueue, cache: StageCache, plans: Sequence[ShardPlan]
     for plan, position in zip(plans, positions, strict=True):
         for key, target in _targets(plan, position):
             targets.setdefault(key, []).append(target)
-    queue.run(_fill, (cache,), list(targets.items()), label=lambda item: item[1][0].path.name)
+    pieces = list(targets.items())
+    size = -(-len(pieces) // (_TASKS_PER_WORKER * queue.width))  # a task costs the main process half a millisecond
+    groups = [pieces[first : first + size] for first in range(0, len(pieces), size)]
+    queue.run(_fill, (cache,), groups, label=lambda group: group[0][1][0].path.name)
     return queue.run(_finished, (), [(plan.path, plan.events) for plan in plans], label=lambda plan: plan[0].name)
 
 
@@ -120,14 +124,15 @@ def _allocate(cache: StageCache, task: _ShardTask) -> dict[str, int]:
         return hdf5.Appender(file, like, events=task.events, items=task.items).reserve()
 
 
-def _fill(cache: StageCache, item: tuple[str, list[_Target]]) -> None:
-    """Write a piece to all shards that have events of it."""
-    key, targets = item
-    table = prepared_table(cache, key)
-    for target in targets:
-        with _disk_errors(target.path), target.path.open("r+b", buffering=0) as stream:
-            for position, array in _arrays(table.take(target.rows), target):
-                _write_at(stream.fileno(), position, array)
+def _fill(cache: StageCache, group: Sequence[tuple[str, Sequence[_Target]]]) -> None:
+    """Write some pieces to all shards that have events of them."""
+    for key, targets in group:
+        table = prepared_table(cache, key)
+        for target in targets:
+            with _disk_errors(target.path), target.path.open("r+b", buffering=0) as stream:
+                for position, array in _arrays(table.take(target.rows), target):
+                    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+                    write_all(stream.fileno(), content, position)
 
 
 def _arrays(table: Table, target: _Target) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -141,13 +146,6 @@ def _arrays(table: Table, target: _Target) -> Iterator[tuple[int, NDArray[Any]]]
         if isinstance(column, Ragged) and sets[name] == name:
             offsets = column.offsets[1:] + target.first.get(name, 0)
             yield target.positions[f"offsets/{name}"] + (target.first[""] + 1) * offsets.itemsize, offsets
-
-
-def _write_at(file: int, position: int, array: NDArray[Any]) -> None:
-    left = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    while left:
-        written = os.pwrite(file, left, position)
-        left, position = left[written:], position + written
 
 
 def _finished(shard: tuple[Path, int]) -> Shard:

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
+import numpy as np
+from numpy.typing import NDArray
 
 from clew.core.disk_errors import disk_reason
 from clew.core.file_lock import hold_lock
-from clew.core.files import atomic_path, write_text
-from clew.data.table import Table, hdf5
+from clew.core.files import atomic_path, write_all, write_text
+from clew.data.table import Table, raw_file
 from clew.data.table_cache import FOLDER
 from clew.errors import ClewError, DataError
 from clew.storage import InputCache
@@ -30,8 +31,10 @@ from clew.storage import InputCache
 STAGES = ("read", "transforms", "prepare", FOLDER)
 INPUTS = "inputs"
 """The name of the copies of inputs among the stages."""
+SUFFIX = ".table"
+"""The end of the names of results. Those of other tables in the cache, and of results of older versions, end in `.h5`.
+"""
 _MARK = b"clew-crc"
-_BLOCK = 1 << 20
 
 
 class BusyError(ClewError):
@@ -60,13 +63,13 @@ class CachedResult:
 
 @dataclass(frozen=True)
 class StageCache:
-    """A folder of results: `STAGE/ab/abcdef....h5`."""
+    """A folder of results: `STAGE/ab/abcdef....table`."""
 
     folder: Path
 
     def path(self, stage: str, key: str) -> Path:
         """Return the path of a result, which may not exist."""
-        return self.folder / stage / key[:2] / f"{key}.h5"
+        return self.folder / stage / key[:2] / f"{key}{SUFFIX}"
 
     def has(self, stage: str, key: str) -> bool:
         """Return whether a result exists."""
@@ -82,13 +85,11 @@ class StageCache:
         """
         path = self.path(stage, key)
         try:
-            if verify and not _is_intact(path):
-                raise DataError(f"{path}: damaged")
-            with h5py.File(path, "r") as file:
-                result = CachedResult(hdf5.read(file), dict(json.loads(file.attrs["facts"])))
+            image = _read(path, verify=verify)
+            result = CachedResult(*raw_file.from_bytes(image))
         except FileNotFoundError:
             return None
-        except (DataError, OSError, KeyError, RuntimeError, TypeError, ValueError):  # what h5py makes of a damaged file
+        except (DataError, OSError, KeyError, TypeError, ValueError):  # a damaged file
             path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError):
@@ -103,16 +104,11 @@ class StageCache:
         """
         path = self.path(stage, key)
         try:
-            # in memory first: HDF5 crashes when it cannot write the rest of a file to a full disk
-            with h5py.File(path, "w", driver="core", backing_store=False) as file:
-                hdf5.write(result.table, file)
-                file.attrs["facts"] = json.dumps(result.facts, sort_keys=True)
-                file.flush()
-                image = file.id.get_file_image()
-            with atomic_path(path) as temporary, temporary.open("wb") as stream:
-                stream.write(image)
-                stream.write(_checksum(zlib.crc32(image)))
-        except (OSError, RuntimeError) as error:
+            image = raw_file.to_bytes(result.table, result.facts)
+            with atomic_path(path) as temporary, temporary.open("wb", buffering=0) as stream:
+                write_all(stream.fileno(), image)
+                write_all(stream.fileno(), _checksum(zlib.crc32(image)))
+        except OSError as error:
             reason = disk_reason(error) or str(error)
             raise DataError(f"cannot write to the cache {self.folder}: {reason} (`clew cache prune`)") from error
 
@@ -150,7 +146,7 @@ class StageCache:
             CacheEntry(INPUTS, copy.key, copy.path, copy.bytes, copy.used) for copy in InputCache(self.folder).entries()
         ]
         for stage in STAGES:
-            for path in (self.folder / stage).glob("*/*.h5"):
+            for path in (path for suffix in (SUFFIX, ".h5") for path in (self.folder / stage).glob(f"*/*{suffix}")):
                 with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
                     status = path.stat()
                     entries.append(CacheEntry(stage, path.stem, path, status.st_size, status.st_mtime))
@@ -184,11 +180,14 @@ def _checksum(value: int) -> bytes:
     return _MARK + value.to_bytes(4, "little")
 
 
-def _is_intact(path: Path) -> bool:
-    """Return whether the last bytes of a file are the checksum of the others."""
-    value = 0
-    with path.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size - len(_checksum(0))
-        while left > 0 and (block := stream.read(min(_BLOCK, left))):
-            value, left = zlib.crc32(block, value), left - len(block)
-        return stream.read() == _checksum(value)
+def _read(path: Path, *, verify: bool) -> NDArray[np.uint8]:
+    """Return the content of a file without its checksum.
+
+    Raises:
+        DataError: the checksum is wrong.
+    """
+    content = np.fromfile(path, dtype=np.uint8)
+    image, checksum = content[: -len(_checksum(0))], content[-len(_checksum(0)) :].tobytes()
+    if verify and checksum != _checksum(zlib.crc32(image.data)):
+        raise DataError(f"{path}: damaged")
+    return image

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import h5py
@@ -21,10 +24,14 @@ from clew.data.readers.base import (
     make_table,
     open_file,
 )
+from clew.data.readers.hdf5_heap import HeapCheckedStream
 from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table, hdf5
 from clew.errors import DataError, list_names
 from clew.storage import is_url, local_path
+
+_LARGE, _COMPRESSION = 1 << 30, 20_000
+"""A dataset that states to be larger than both, in bytes and in bytes per stored byte, would only fill the memory."""
 
 
 class Hdf5Reader(ColumnReader):
@@ -101,10 +108,46 @@ def _opened(location: str) -> Iterator[h5py.File]:
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_file(location))
         try:
-            file = stack.enter_context(h5py.File(stream if is_url(location) else local_path(location), "r"))
-            yield file
+            if is_url(location):
+                file = stack.enter_context(h5py.File(HeapCheckedStream(stream), "r"))
+                _check_whole(file)
+                yield file
+            elif _uses_heaps(local_path(location), _version(local_path(location))):
+                yield stack.enter_context(h5py.File(HeapCheckedStream(stream), "r"))
+            else:
+                yield stack.enter_context(h5py.File(local_path(location), "r"))  # faster
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:  # what h5py makes of a damaged file
             raise DataError(f"not a readable HDF5 file ({error})") from error
+
+
+@functools.lru_cache(1000)
+def _uses_heaps(path: Path, _: object) -> bool:
+    """Check a file, and read all attributes, whose heaps are checked thereby. Return whether datasets need heaps."""
+    with path.open("rb") as stream, h5py.File(HeapCheckedStream(stream), "r") as file:
+        for name in file.attrs:
+            file.attrs[name]
+        _check_whole(file)
+        return any(dataset.dtype.hasobject for dataset in _all_datasets(file).values())
+
+
+def _check_whole(file: h5py.File) -> None:
+    """Check that no value comes from another file, which would be any file of the user.
+
+    Raises:
+        DataError: A dataset or a link leads out of the file.
+    """
+    outside = [path for path, dataset in _all_datasets(file).items() if dataset.external or dataset.is_virtual]
+    file.visititems_links(lambda path, link: outside.append(path) if isinstance(link, h5py.ExternalLink) else None)
+    if outside:
+        raise DataError(
+            f"'{outside[0]}' is in another file, which is not read; put everything into one file (h5repack)"
+        )
+
+
+def _version(path: Path) -> object:
+    """Return what changes when a file is written."""
+    facts = path.stat()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _all_datasets(file: h5py.File) -> dict[str, Any]:
@@ -128,6 +171,9 @@ def _kind(dataset: Any) -> str:
 
 
 def _column(dataset: Any, name: str, piece: FilePiece) -> Column:
+    size, stored = dataset.dtype.itemsize * math.prod(dataset.shape), dataset.id.get_storage_size()
+    if size > max(_LARGE, _COMPRESSION * stored):
+        raise DataError(f"dataset '{name}' states {size:.1e} bytes in {stored:,} bytes of the file; it is damaged")
     values = dataset[piece.start : piece.stop]
     inner = h5py.check_vlen_dtype(dataset.dtype)
     if inner is not None:

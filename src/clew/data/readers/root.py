@@ -12,6 +12,7 @@ from pydantic import Field as Setting
 
 from clew.data.readers.base import ColumnReader, FilePiece, column_names, cut_evenly, make_table, open_file
 from clew.data.readers.items import ItemCounts
+from clew.data.readers.root_frames import check_list_frames
 from clew.data.table import Column, Ragged, Table
 from clew.data.table.ragged import Offsets
 from clew.errors import ClewError, DataError, nearest
@@ -65,6 +66,7 @@ class RootReader(ColumnReader):
         """
         import uproot
 
+        check_list_frames()
         with (
             open_file(location) as stream,
             _one_line_errors("not a readable ROOT file"),

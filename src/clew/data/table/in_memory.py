@@ -32,16 +32,29 @@ def is_plain_array(data: Any) -> bool:
     return isinstance(data, (np.ndarray, list)) or hasattr(data, "detach")
 
 
-def to_table(data: Any, names: Sequence[str] = ()) -> Table:
+def is_polars(data: Any) -> bool:
+    """Return whether this is a data frame of polars."""
+    polars = sys.modules.get("polars")
+    return polars is not None and isinstance(data, polars.DataFrame)
+
+
+def is_arrow(data: Any) -> bool:
+    """Return whether this is a table of Arrow."""
+    arrow = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(data, (arrow.Table, arrow.RecordBatch))
+
+
+def to_table(data: Any, names: Sequence[str] = (), needed: Sequence[str] | None = None) -> Table:
     """Return data in memory as a table.
 
     Ragged columns may be `Ragged`, awkward arrays or lists of lists. Those with the same lengths in every event
     describe the same items.
 
     Args:
-        data: A table, columns by name, a data frame, an awkward array with fields, or an array. Columns of a data
-            frame that hold no numbers (text, dates) are left out.
+        data: A table, columns by name, a data frame of pandas or polars, a table of Arrow, an awkward array with
+            fields, or an array. Columns of a data frame that hold no numbers (text, dates) are left out.
         names: Names of the columns of an array without names.
+        needed: The columns that are needed, if they exist. Others are not read from an awkward array. Default: all.
 
     Raises:
         ConfigError: the data has another form, or an array does not have these columns.
@@ -54,7 +67,15 @@ def to_table(data: Any, names: Sequence[str] = ()) -> Table:
     if isinstance(data, Table):
         return data
     if is_awkward(data) and data.fields:
-        return Table.from_awkward(data)
+        from clew.data.table.interop import column_paths
+
+        paths = column_paths(data)
+        names_there = None if needed is None else [name for name in needed if name in paths]
+        return Table.from_awkward(data, columns=names_there)
+    if is_arrow(data):
+        return Table.from_arrow(data)
+    if is_polars(data):
+        return Table.from_arrow(data.select(_numeric_columns(data)).to_arrow())
     if isinstance(data, Mapping):
         columns = {str(name): to_column(value) for name, value in data.items()}
     elif is_frame(data):
@@ -95,8 +116,9 @@ def like(data: Any, table: Table) -> Any:
 
     Returns:
         A table for a table; a dictionary of arrays for a mapping; a data frame with the index of `data` for a data
-        frame, in which a column of several values per event becomes several columns; an awkward array with fields for
-        an awkward array; for an array an array, or a dictionary if the table has more than one column.
+        frame of pandas, in which a column of several values per event becomes several columns; a data frame of polars
+        or a table of Arrow for these; an awkward array with fields for an awkward array; for an array an array, or a
+        dictionary if the table has more than one column.
 
     Example:
         >>> like({"x": [1.0]}, Table({"score": [0.5]}))
@@ -104,6 +126,10 @@ def like(data: Any, table: Table) -> Any:
     """
     if isinstance(data, Table):
         return table
+    if is_arrow(data):
+        return table.to_arrow()
+    if is_polars(data):
+        return table.to_polars()
     if is_frame(data):
         return type(data)(_frame_columns(table), index=data.index)
     if is_awkward(data):
@@ -116,6 +142,30 @@ def like(data: Any, table: Table) -> Any:
 
         columns = {n: torch.from_numpy(c) if isinstance(c, np.ndarray) else c for n, c in columns.items()}
     return next(iter(columns.values())) if len(columns) == 1 else columns
+
+
+def to_pandas(table: Table) -> Any:
+    """Return a table as a data frame of pandas."""
+    import pandas
+
+    return pandas.DataFrame(_frame_columns(table))
+
+
+def to_polars(table: Table) -> Any:
+    """Return a table as a data frame of polars."""
+    import polars
+
+    return polars.from_arrow(table.to_arrow())
+
+
+def _numeric_columns(frame: Any) -> list[str]:
+    """The columns of a data frame of polars that hold numbers, or lists or arrays of numbers."""
+
+    def innermost(kind: Any) -> Any:
+        return innermost(kind.inner) if hasattr(kind, "inner") else kind
+
+    kinds = {name: innermost(kind) for name, kind in frame.schema.items()}
+    return [name for name, kind in kinds.items() if kind.is_numeric() or str(kind) == "Boolean"]
 
 
 def _array_columns(column: Column, names: Sequence[str]) -> dict[str, Column]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from clew.data.table.column import (
     events_not_finite,
     renumber,
 )
+from clew.data.table.conversions import TableConversions
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted, gather, offsets_of
 from clew.errors import DataError, nearest
 
@@ -47,7 +47,7 @@ class Field:
     index_of: str = ""
 
 
-class Table(Mapping[str, "Column"]):
+class Table(TableConversions, Mapping[str, "Column"]):
     """Events in columns. A column is a NumPy array with one entry per event (fixed), or a `Ragged`.
 
     A table is not changed after it was made: every method returns a new table that shares the arrays. Several threads
@@ -281,44 +281,6 @@ class Table(Mapping[str, "Column"]):
                 raise DataError(f"column '{name}' holds NaN or infinity, first in event {self._number(events[0])}")
             bad[events] = True
         return self.filter(~bad) if bad.any() else self
-
-    def to_awkward(self) -> Any:
-        """Return a record array with one field per column. Values are shared; units are lost."""
-        from clew.data.table import interop
-
-        return interop.to_awkward(self)
-
-    @staticmethod
-    def from_awkward(array: Any) -> Table:
-        """Return a table from a record array whose fields are flat, regular, or lists of one level.
-
-        Raises:
-            DataError: a field has another type.
-        """
-        from clew.data.table import interop
-
-        return interop.from_awkward(array)
-
-    def save(self, path: str | Path) -> None:
-        """Write the table to an HDF5 file, completely or not at all."""
-        from clew.data.table import hdf5
-
-        hdf5.save(self, Path(path))
-
-    @staticmethod
-    def load(path: str | Path, *, columns: Sequence[str] | None = None) -> Table:
-        """Read a table from an HDF5 file that `save` or `clew prepare` wrote.
-
-        Args:
-            path: The file.
-            columns: The columns to read. None reads all.
-
-        Raises:
-            DataError: the file is missing or damaged, or does not contain a table.
-        """
-        from clew.data.table import hdf5
-
-        return hdf5.load(Path(path), columns=columns)
 
     def _field(self, name: str) -> Field:
         column = self[name]

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from clew.data.transforms.base import Transform
 from clew.data.transforms.scale import MinMax, Standard
-from clew.data.transforms.select import Compute
 
 
 def needed_columns(transform: Transform) -> Sequence[str]:
     """Return the columns that a transform reads."""
     names: Sequence[str] = getattr(transform, "needs", getattr(transform, "columns", ()))
+    return names
+
+
+def made_columns(transform: Transform) -> Sequence[str]:
+    """Return the columns that a transform adds."""
+    names: Sequence[str] = getattr(transform, "makes", ())
     return names
 
 
@@ -35,7 +40,7 @@ def without_columns(transforms: Iterable[Transform], absent: Iterable[str]) -> t
             usable += [transform.model_copy(update={"columns": columns})] if columns else []
         elif missing.isdisjoint(needed_columns(transform)):
             usable.append(transform)
-            missing -= {transform.column} if isinstance(transform, Compute) else set()
-        elif isinstance(transform, Compute):
-            missing.add(transform.column)
+            missing -= set(made_columns(transform))
+        else:
+            missing |= set(made_columns(transform))
     return usable, missing

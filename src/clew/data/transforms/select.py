@@ -104,6 +104,11 @@ class Compute(Transform):
         """The columns from which the new one is computed."""
         return Expression(self.expression).names
 
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """The new column."""
+        return (self.column,)
+
     def __call__(self, events: Table) -> Table:
         new = Expression(self.expression).evaluate(events)
         self._check(events, new)

@@ -19,6 +19,7 @@ from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError, RecipeError, RunError, nearest
 from clew.inference.export import parity, preprocessing
+from clew.inference.export.cpp_example import example_path, write_example
 from clew.inference.export.formats import FORMATS, ExportWork, FileWriter, output_names
 from clew.inference.exported_model import MODEL_CLASSES, ExportedModel, facts_to_json
 from clew.inference.flat_forward import ExportFacts, FlatForward, ModelInput, find_inputs
@@ -70,26 +71,27 @@ def export(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
     keep_float64: bool = False,
+    cpp: bool = False,
     current_code: bool = False,
     trust: bool = False,
 ) -> Export:
     """Write a run's model to a file that works without the run and without clew.
 
-    The file holds the network with its weights, the scaling of its inputs where the recipe only scales columns of the
-    events, and a description of itself (`ExportFacts`). It is kept only if it agrees with the original on samples.
+    The file holds the network with its weights, the scaling of its inputs where the recipe only scales columns, and a
+    description of itself (`ExportFacts`). It is kept only if it agrees with the original on samples.
 
     Args:
         run: The run or its folder.
-        to: The format: "onnx", "torch" (an exported program, .pt2), or for a model that came from Keras "keras" or
-            "savedmodel" (a folder for TensorFlow, which must be installed).
+        to: "onnx", "torch" (a program, .pt2), or for a model of Keras "keras" or "savedmodel" (for TensorFlow).
         output: The file. Default: the name of the run with the ending of the format.
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
+        cpp: Whether to write an example in C++ next to an ONNX file: the same name with the ending `.cpp`.
         weights, recipe, current_code, trust: See `clew.evaluate`.
 
     Returns:
-        The path of the file, and its description. `facts.inputs` has the name, the type and the shape of every input.
+        The path of the file, and its description. `facts.inputs` describes every input.
 
     Raises:
         RecipeError: The model cannot be exported, or file and original do not agree.
@@ -97,26 +99,35 @@ def export(
 
     Example:
         >>> import clew
-        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> from torch import nn
         >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=nn.Linear(2, 1))
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """
     run = run if isinstance(run, Run) else Run.open(run)
     ending, make_writer = _format(to)
-    path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
+    path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, cpp, replace=replace)
     loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
     model = _load_model(loaded, run, weights)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
-    fitted = [type(t).model_validate(facts) for t, facts in zip(loaded.transforms(), manifest.transforms, strict=True)]
-    work, done = _prepare(loaded, model, samples, fitted, keep_float64=keep_float64)
+    work, done = _prepare(loaded, model, samples, _fitted(loaded, manifest), keep_float64=keep_float64)
     more = {"included": done.included, "left_out": done.left_out, "weights": weights, "tolerance": tolerance}
     try:
         writer, facts = make_writer(work), _facts(run, loaded, manifest, work, **more)
         facts = _write(path, writer, facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
     except RecipeError as error:
         raise RecipeError(f"{run.path} to {to}: {error}; nothing was written") from error
+    return _exported(path, facts, loaded if cpp else None)
+
+
+def _fitted(recipe: Recipe, manifest: Manifest) -> list[Transform]:
+    return [type(t).model_validate(facts) for t, facts in zip(recipe.transforms(), manifest.transforms, strict=True)]
+
+
+def _exported(path: Path, facts: ExportFacts, example_of: Recipe | None) -> Export:
+    if example_of is not None:
+        write_example(path, facts, example_of.passthrough_columns())
     return Export(path, facts)
 
 
@@ -170,11 +181,15 @@ def _format(to: str) -> tuple[str, Any]:
     return FORMATS[to]
 
 
-def _check_output(path: Path, ending: str, *, replace: bool) -> Path:
+def _check_output(path: Path, ending: str, cpp: bool, *, replace: bool) -> Path:
     if path.suffix != ending:
         raise ConfigError(f"{path}: the name of such a file ends in {ending}")
     if path.exists() and not replace:
         raise ConfigError(f"{path} exists already; name another --output, or use --replace")
+    if cpp and ending != ".onnx":
+        raise ConfigError("the C++ example runs ONNX files; use --cpp with --to onnx")
+    if cpp and example_path(path).exists() and not replace:
+        raise ConfigError(f"{example_path(path)} exists already; name another --output, or use --replace")
     return path
 
 

@@ -6,8 +6,9 @@ the velocity is 0, so a network that has learned nothing already gives the right
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,15 @@ class LayerFlow(nn.Module):
             _set_zero(layer)
 
     def forward(self, latent: Tensor, angle: Tensor, particle: Tensor) -> Tensor:
-        """Return the velocity of latents (n, size) at angles (n), for particles (n, PARTICLE)."""
+        """Return the velocity of latents (n, size) at angles (n), for particles (n, PARTICLE).
+
+        It is computed in single precision: energies of layers are known better than bf16 can tell, and the network is
+        small.
+        """
+        with _without_autocast(latent):
+            return self._velocity(latent.float(), angle.float(), particle.float())
+
+    def _velocity(self, latent: Tensor, angle: Tensor, particle: Tensor) -> Tensor:
         condition = self.condition(torch.cat([wave_features(angle), wave_features(particle[:, 0]), particle], 1))
         hidden = self.enter(latent)
         for modulate, first, second in zip(self.modulate, self.first, self.second, strict=True):
@@ -92,15 +101,16 @@ class AttentionBlock(nn.Module):
     def forward(self, hidden: Tensor, modulation: Tensor) -> Tensor:
         """Return the next hidden state (n, tokens, width), for a modulation (n, 6, width)."""
         count, tokens, width = hidden.shape
-        scale, shift, gate, scale2, shift2, gate2 = (modulation + self.table).unsqueeze(2).unbind(1)
-        mixed = self.qkv(_normed(hidden) * (1 + scale) + shift)
+        scale, shift, gate, scale2, shift2, gate2 = (
+            (modulation + self.table).to(modulation.dtype).unsqueeze(2).unbind(1)
+        )
+        mixed = self.qkv(_modulated(hidden, scale, shift))
         query, key, value = mixed.view(count, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        query = (rms_norm(query, query.shape[-1:]) * self.key_scale[0]).to(value.dtype)
-        key = (rms_norm(key, key.shape[-1:]) * self.key_scale[1]).to(value.dtype)
+        query, key = _scaled_norm(query, self.key_scale[0]), _scaled_norm(key, self.key_scale[1])
         seen = scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(count, tokens, width)
-        hidden = hidden + (1 + gate) * self.out(seen)
-        change: Tensor = (1 + gate2) * self.down(silu(self.up(_normed(hidden) * (1 + scale2) + shift2)))
-        return hidden + change
+        hidden = torch.addcmul(hidden, 1 + gate, self.out(seen))
+        change = self.down(silu(self.up(_modulated(hidden, scale2, shift2))))
+        return torch.addcmul(hidden, 1 + gate2, change)
 
 
 class ShapeFlow(nn.Module):
@@ -144,11 +154,13 @@ class ShapeFlow(nn.Module):
         condition = self.condition(torch.cat([*waves, particle, conditions.layers.flatten(1)], 1))
         hidden = self.enter(tokens)
         hidden = hidden + self.position.to(hidden.dtype)
+        if self.training:
+            hidden = hidden.float()  # sums of many small changes; to generate, the precision of the layers is enough
         modulation = self.modulate(condition).view(count, 6, -1)
         for block in self.blocks:
             hidden = block(hidden, modulation)
         scale, shift = self.finish(condition).unsqueeze(1).chunk(2, -1)
-        return self._from_tokens(self.leave(_normed(hidden) * (1 + scale) + shift))
+        return self._from_tokens(self.leave(_modulated(hidden, scale, shift)))
 
     def _to_tokens(self, latent: Tensor) -> Tensor:
         layers, angles, rings = self.shape
@@ -161,8 +173,26 @@ class ShapeFlow(nn.Module):
         return grouped.reshape(tokens.shape[0], layers, angles, rings)
 
 
+def _without_autocast(like: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which operations keep the type of their inputs."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else contextlib.nullcontext()
+
+
 def _normed(hidden: Tensor) -> Tensor:
     return layer_norm(hidden, hidden.shape[-1:])
+
+
+def _modulated(hidden: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return normalised numbers with a scale and a shift, in the type of these. Few passes over memory."""
+    with _without_autocast(hidden):
+        return torch.addcmul(shift, _normed(hidden).to(scale.dtype), 1 + scale)
+
+
+def _scaled_norm(values: Tensor, scale: Tensor) -> Tensor:
+    """Return values over their root mean square, times a scale, in the type of the values."""
+    with _without_autocast(values):
+        return rms_norm(values, values.shape[-1:], scale.to(values.dtype))
 
 
 def _set_zero(layer: nn.Module) -> None:

@@ -172,22 +172,19 @@ class FastSimulation(Recipe):
 
     def step(self, model: Any, batch: Batch) -> Mapping[str, Tensor]:
         """Return the losses of a flow. The GAN has steps of its own, which alternate."""
-        from clew.recipes.fastsim.networks import particles_of
-
-        losses: Mapping[str, Tensor] = model.losses(particles_of(batch), batch[VOXELS])
+        losses: Mapping[str, Tensor] = model.losses(*self._turned_showers(batch))
         return losses
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
-        """The step of a flow can be recorded, that of the GAN cannot: it alternates."""
-        return None if self.config.model.kind == "gan" else {}
+        """Steps of all models can be recorded: they have only columns of fixed sizes."""
+        return {}
 
     def _adversarial_step(self, model: Any, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         """Yield the loss of the discriminator, then that of the generator against the improved discriminator."""
         from clew.recipes.fastsim.gan import adversarial_loss
-        from clew.recipes.fastsim.networks import particles_of
 
-        particles, voxels, weight = particles_of(batch), batch[VOXELS], self.config.model.energy_weight
-        energy = particles.energy
+        particles, voxels = self._turned_showers(batch)
+        energy, weight = particles.energy, self.config.model.energy_weight
         generated = model.draw(particles).detach()
         true_loss = adversarial_loss(model.discriminator(voxels, particles), voxels, energy, true=1.0, weight=weight)
         judged = model.discriminator(generated, particles)
@@ -195,6 +192,18 @@ class FastSimulation(Recipe):
         generated = model.draw(particles)
         judged = model.discriminator(generated, particles)
         yield "generator", adversarial_loss(judged, generated, energy, true=1.0, weight=weight)
+
+    def _turned_showers(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Return particles and voxels to train on, turned at random if the calorimeter has the symmetry."""
+        from clew.recipes.fastsim.networks import particles_of
+        from clew.recipes.fastsim.symmetry import turn_showers
+
+        particles, voxels = particles_of(batch), batch[VOXELS]
+        return (
+            (particles, voxels)
+            if self.config.geometry.kind == "grid"
+            else turn_showers(particles, voxels, self._shape())
+        )
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         """Return particles and generated voxels. Those of the GAN below the threshold of the read-out become 0."""

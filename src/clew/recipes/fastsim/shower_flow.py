@@ -62,9 +62,9 @@ class ShowerFlow(nn.Module):
         self.voxel_scaler.fit(grid)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile the networks (`train.compile`). The scalers use few operations, of which none takes long."""
-        self.layer_flow.compile(*arguments, **options)
-        self.shape_flow.compile(*arguments, **options)
+        """Compile the blocks of the transformer (`train.compile`): one program for all. The rest takes little time."""
+        for block in self.shape_flow.blocks:
+            block.compile(*arguments, **options)
 
     def forward(self, particles: ShowerParticles, seeds: Tensor) -> Tensor:
         """Generate one shower for each particle. It depends on the particle and the seed (n, int64) only.
@@ -173,7 +173,8 @@ class DistilledFlow(ShowerFlow):
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         super().compile(*arguments, **options)
-        self.student.compile(*arguments, **options)
+        for block in self.student.blocks:
+            block.compile(*arguments, **options)
 
     def trained_parameters(self) -> dict[str, Any]:
         return {"loss": self.student.parameters()}

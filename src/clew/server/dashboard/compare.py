@@ -12,7 +12,8 @@ from clew.runs.comparison import ABSENT, differing_values, flatten_settings, set
 from clew.runs.record_metrics import SPEED
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout, panels
-from clew.server.dashboard.run_cards import metric_summaries, run_cards
+from clew.server.dashboard.explore import explore_data
+from clew.server.dashboard.run_cards import curve_runs, metric_summaries, run_cards
 from clew.server.database.tables import runs
 from clew.server.problems import RequestError
 from clew.server.runs.evaluations import RunEvaluation, run_evaluations
@@ -40,21 +41,37 @@ def compare(
         }
         summaries = metric_summaries(connection, cards)
         evaluations = run_evaluations(connection, cards)
+        drawn = curve_runs(connection, list(cards.values()))
+        explored = explore_data(connection, {number: cards[number]["name"] for number in ids if number in cards})
     ids = [number for number in ids if number in cards]
     if len(ids) < 2:
         raise RequestError(404, "Fewer than two of these runs exist.", hint="Tick others in the list of runs.")
     settings = differing_values([dict(flatten_settings(full[number].config)) for number in ids])
+    shared = _texts({key: each for key, each in settings.items() if ABSENT not in each})
     values: dict[str, Any] = {
         "sides": [_side(cards[number], index, ids) for index, number in enumerate(ids)],
-        "runs": [{name: cards[number][name] for name in ("id", "name", "started")} for number in ids],
+        "runs": _with_settings(drawn, ids, shared),
+        "groups": list(shared),
+        "explore": explored,
         "panels": _panels([summaries.get(number, {}) for number in ids]),
         "scores": _scores([evaluations.get(number, {}) for number in ids]),
         "metrics": metrics([summaries.get(number, {}) for number in ids]),
-        "settings": _texts({key: each for key, each in settings.items() if ABSENT not in each}),
+        "settings": shared,
         "partial": _texts({key: each for key, each in settings.items() if ABSENT in each}),
         "environments": _texts(differing_values([_environment(full[number].environment) for number in ids])),
     }
     return layout.page(request, "compare.html", "runs", **values)
+
+
+def _with_settings(
+    drawn: Sequence[Mapping[str, Any]], ids: Sequence[int], settings: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Return the runs in their order, each with its values of the settings that differ."""
+    by_id = {each["id"]: each for each in drawn}
+    return [
+        {**by_id[number], "settings": {key: values[place] for key, values in settings.items()}}
+        for place, number in enumerate(ids)
+    ]
 
 
 def metrics(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

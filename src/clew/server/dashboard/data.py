@@ -1,4 +1,4 @@
-"""Pages of datasets and benchmarks."""
+"""Pages of datasets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Annotated, Any
 import sqlalchemy as sa
 from fastapi import Path, Query, Request, Response
 
-from clew.runs.comparison import flatten_settings, setting_text
 from clew.server.accounts.caller import Caller
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import size
 from clew.server.dashboard.run_cards import run_cards
-from clew.server.database.tables import benchmarks, datasets, runs, users
+from clew.server.database.tables import datasets, runs
 from clew.server.problems import not_found
 
 router = layout.router()
 _PAGE = 50
-_BENCHMARKS_PER_PAGE = 20
 _MAX_MANIFEST = 200_000
 """Characters of a manifest that are shown."""
 After = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
@@ -59,36 +57,6 @@ def dataset(request: Request, viewer: layout.Viewer, key: Key) -> Response:
     facts += [f"at {row['location']}" for row in rows]
     manifest = json.dumps(values["manifest"], indent=2, ensure_ascii=False)[:_MAX_MANIFEST]
     return layout.page(request, "dataset.html", "datasets", dataset=values, facts=facts, runs=cards, manifest=manifest)
-
-
-@router.get("/benchmarks")
-def benchmark_page(request: Request, viewer: layout.Viewer, after: After = None) -> Response:
-    """Measurements of machines."""
-    query = sa.select(benchmarks, users.c.name.label("owner_name")).join(users, users.c.id == benchmarks.c.owner)
-    query = query.where(viewer.visible(benchmarks)).order_by(benchmarks.c.id.desc()).limit(_BENCHMARKS_PER_PAGE + 1)
-    if after is not None:
-        query = query.where(benchmarks.c.id < after)
-    with request.app.state.service.database.read() as connection:
-        rows = [dict(row) for row in connection.execute(query).mappings()]
-    page, rest = rows[:_BENCHMARKS_PER_PAGE], rows[_BENCHMARKS_PER_PAGE:]
-    following = layout.link("/benchmarks", after=page[-1]["id"]) if rest else None
-    values = [_benchmark(row) for row in page]
-    return layout.page(request, "benchmarks.html", "benchmarks", benchmarks=values, next=following)
-
-
-def _benchmark(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the bars and conditions of a benchmark. The document comes from outside: parts may be missing."""
-    document = row["document"] if isinstance(row["document"], dict) else {}
-    bars = [each for each in _list(document.get("bars")) if isinstance(each, dict)]
-    conditions = document.get("conditions")
-    shown = (
-        [(name, setting_text(value)) for name, value in flatten_settings(conditions)]
-        if isinstance(conditions, dict)
-        else []
-    )
-    if not bars:
-        shown = [(name, setting_text(value)) for name, value in flatten_settings(document)]
-    return {**row, "owner": row["owner_name"], "bars": bars, "conditions": shown}
 
 
 def _list(value: Any) -> list[Any]:

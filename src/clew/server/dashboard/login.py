@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 
 from clew.server.api import accounts
 from clew.server.api.dependencies import address_of
@@ -56,13 +57,13 @@ async def log_out(request: Request, viewer: layout.Viewer) -> Response:
 @router.get("/static/{mark}/{name}")
 def static(request: Request, mark: str, name: str) -> Response:
     """Return a style sheet, script or picture. The `mark` in the address changes with the content."""
-    path = render.file(name)
-    if path is None:
+    content, media_type = render.content(name), render.MEDIA_TYPES.get(PurePath(name).suffix)
+    if content is None or media_type is None:
         raise RequestError(404, "there is no such file")
-    headers, media_type = {"Cache-Control": _CACHE_FOREVER, "Vary": "Accept-Encoding"}, render.MEDIA_TYPES[path.suffix]
+    headers = {"Cache-Control": _CACHE_FOREVER, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(render.compressed(name), media_type=media_type, headers={**headers, "Content-Encoding": "gzip"})
-    return FileResponse(path, media_type=media_type, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
 
 
 def _local_path(address: str) -> str:

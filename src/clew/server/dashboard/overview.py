@@ -48,8 +48,13 @@ def gather(connection: sa.Connection, viewer: Caller, timeout: float) -> dict[st
         "failed": _failed(connection, viewer, since),
         "finished": connection.scalar(finished) or 0,
         "speed": sum(run["samples_per_second"] for run in running),
+        "empty": not any(connection.scalar(_any_row(viewer, table)) for table in (runs, jobs)),
         "agents": [agent_gauges(agent) for agent in list_agents(connection, viewer, timeout=timeout)],
     }
+
+
+def _any_row(viewer: Caller, table: sa.Table) -> sa.Select[Any]:
+    return sa.select(table.c.id).where(viewer.visible(table)).limit(1)
 
 
 def agent_gauges(agent: AgentInfo) -> dict[str, Any]:

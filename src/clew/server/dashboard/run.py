@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,23 +14,24 @@ from clew.core.config import to_yaml
 from clew.figure import COLOURS
 from clew.recipe import shipped
 from clew.runs.comparison import flatten_settings, setting_text
-from clew.runs.failure import record_text
+from clew.runs.plotly_script import is_small
 from clew.runs.times import RunTimes
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import files, layout, panels
 from clew.server.dashboard.formatting import ago, duration, number, percent, short, size
-from clew.server.dashboard.run_cards import metric_summaries, run_cards
-from clew.server.database.tables import records, runs, streams
+from clew.server.dashboard.render import PLOTLY, WHOLE_PLOTLY
+from clew.server.dashboard.run_cards import curve_runs, metric_summaries, run_cards
+from clew.server.dashboard.run_list import study_facts
+from clew.server.dashboard.run_records import console_lines, last_records
+from clew.server.database.tables import runs
 from clew.server.jobs.job_logs import JobLogs
 from clew.server.jobs.job_rows import job_detail
 from clew.server.problems import RequestError, not_found
 from clew.server.runs.evaluations import run_evaluations, score_rows
 from clew.server.service import Service
 
-_LAST_RECORDS = 20
-"""Records that the log shows."""
 _LOG_BYTES = 200_000
 
 
@@ -64,6 +64,8 @@ def page(request: Request, viewer: Caller, number: int, tab: str) -> Response:
         context = _load_context(service, connection, viewer, number)
         values = _TABS[tab][1](context)
         stored = files.run_artefacts(connection, number)
+        values["curve_run"] = curve_runs(connection, [context.run])[0]
+        values["study"] = study_facts(connection, {context.row.study} - {None}).get(context.row.study)
     kinds = [each["kind"] for each in stored]
     counts = {"plots": kinds.count("plot"), "files": len(kinds)}
     head = {
@@ -198,7 +200,9 @@ def _time_fractions(context: _RunContext) -> list[dict[str, Any]]:
 
 def _plots(context: _RunContext) -> dict[str, Any]:
     stored = [each for each in files.run_artefacts(context.connection, context.row.id) if each["kind"] == "plot"]
-    return {"groups": files.figure_groups(context.service, stored)}
+    groups = files.figure_groups(context.service, stored)
+    drawn = [figure for group in groups for figure in group["figures"]]
+    return {"groups": groups, "plotly": PLOTLY if is_small(drawn) else WHOLE_PLOTLY}
 
 
 def _files(context: _RunContext) -> dict[str, Any]:
@@ -206,35 +210,20 @@ def _files(context: _RunContext) -> dict[str, Any]:
 
 
 def _log(context: _RunContext) -> dict[str, Any]:
-    values: dict[str, Any] = {"log_url": "", "log": "", "records": _last_records(context)}
+    """Return what the process of the run printed: of a job, of a run in the background, or else its records as text."""
+    values: dict[str, Any] = {
+        "log_url": "",
+        "records": last_records(context.connection, context.row.id, context.row.begun),
+    }
     if context.job is not None:
         logs = JobLogs(context.service.config.folder)
         part = logs.tail(context.job.id, context.job.attempt, _LOG_BYTES)
-        values |= {"log_url": f"/api/v1/jobs/{context.job.id}/events?from={part.next}", "log": part.text}
-    return values
-
-
-def _last_records(context: _RunContext) -> list[dict[str, Any]]:
-    """Return the newest records of all streams as text, the oldest first."""
-    newest_records = []
-    for stream in context.connection.execute(sa.select(streams).where(streams.c.run == context.row.id)).all():
-        newest = sa.select(records.c.time, records.c.kind, records.c.body).where(records.c.stream == stream.id)
-        for row in context.connection.execute(newest.order_by(records.c.seq.desc()).limit(_LAST_RECORDS)):
-            since = row.time - (context.row.begun or row.time)
-            newest_records.append(
-                {"time": row.time, "seconds": since, "stream": stream.name, "kind": row.kind, "body": row.body}
-            )
-    ordered = sorted(newest_records, key=lambda each: each["time"])[-_LAST_RECORDS:]
-    return [{**each, "text": _record_text(each["body"])} for each in ordered]
-
-
-def _record_text(body: str) -> str:
-    """Return a record as readable text. Records come from outside: one with missing parts is shown as JSON."""
-    record = json.loads(body)
-    try:
-        return record_text(record)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return body[:300]
+        return values | {"log_url": f"/api/v1/jobs/{context.job.id}/events?from={part.next}", "log": part.text}
+    stored = [each for each in files.run_artefacts(context.connection, context.row.id) if each["kind"] == "log"]
+    if stored:
+        text = files.content(context.service, stored[-1])[-_LOG_BYTES:].decode("utf-8", "replace")
+        return values | {"log": text, "printed": True}
+    return values | {"log": "\n".join(console_lines(context.connection, context.row.id, context.row.begun))}
 
 
 def _settings(context: _RunContext) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from clew.server.api.runs import RunRow
 from clew.server.database.tables import points, streams, summary
+from clew.server.runs.step_scales import StepScale, step_scales
 
 LOSS_METRICS = ("val/loss", "train/loss")
 """Metrics that measure a run; the first that it has counts."""
@@ -26,6 +28,13 @@ def run_cards(connection: sa.Connection, rows: Sequence[RunRow]) -> list[dict[st
     """Return runs with what lists show in addition: loss, best loss, curve, data wait, progress and duration."""
     summaries = metric_summaries(connection, [row.id for row in rows])
     return [_run_card(connection, row, summaries.get(row.id, {})) for row in rows]
+
+
+def curve_runs(connection: sa.Connection, cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what scripts need of runs to draw curves: id, name, start, and how steps become epochs and samples."""
+    scales = step_scales(connection, [card["id"] for card in cards])
+    facts = ("id", "name", "started")
+    return [{**{n: card[n] for n in facts}, **asdict(scales.get(card["id"], StepScale()))} for card in cards]
 
 
 def metric_summaries(connection: sa.Connection, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -60,6 +69,8 @@ def seconds(row: Any) -> float | None:
     """Return the duration of a run; of one that runs, until now."""
     if row.started is None:
         return None
+    if row.ended is None and row.state not in ("running", "created"):
+        return None if row.times is None else float(sum(row.times.parts.values()))  # it ended without a record
     until = row.ended or (time.time() if row.state == "running" else row.updated)
     return float(max(until - row.started, 0.0))
 

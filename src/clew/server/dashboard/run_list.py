@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
+from fastapi import Query
 
 from clew.server.accounts.caller import Caller
 from clew.server.api.runs import RunRow, run_rows, visible_runs
+from clew.server.dashboard.layout import Phrase
 from clew.server.dashboard.run_cards import LOSS_METRICS
 from clew.server.database.tables import run_values, runs, studies, summary, tags
 from clew.server.runs.run_query import run_query, sort_key
 from clew.server.runs.run_values import known_names
 
+_Text = Annotated[str, Query(max_length=2000)]
 _BEST_LOSS = (
     sa.select(sa.func.min(summary.c.min))
     .where(summary.c.run == runs.c.id, summary.c.name == LOSS_METRICS[0])
@@ -40,7 +43,7 @@ class RunSelection:
     trials: str = ""
     """`all`: trials of studies are listed one by one."""
     archived: str = ""
-    """`only` or `with`: archived runs."""
+    """`only` or `with`: archived runs; `deleted`: deleted ones."""
 
     def link(self, **changes: Any) -> dict[str, str]:
         """Return the parameters of a link with changes; defaults are left out."""
@@ -53,14 +56,29 @@ class RunSelection:
         return not (self.q or self.state or self.tag or self.trials or self.group)
 
 
+def run_selection(
+    q: _Text = "",
+    state: Phrase = "",
+    tag: Phrase = "",
+    sort: Phrase = "-started",
+    columns: _Text = "",
+    group: Phrase = "",
+    trials: Phrase = "",
+    archived: Phrase = "",
+) -> RunSelection:
+    """Return the selection in the link of a request."""
+    return RunSelection(q, state, tag, sort, columns, group, trials, archived)
+
+
 def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection) -> sa.Select[Any]:
     """Return the statement of the runs of a selection, without an order.
 
     Raises:
         QueryError: the query cannot be understood.
     """
-    query = visible_runs(viewer).where(runs.c.deleted.is_(None))
-    if selection.archived != "with":
+    gone = runs.c.deleted.is_not(None) if selection.archived == "deleted" else runs.c.deleted.is_(None)
+    query = visible_runs(viewer).where(gone)
+    if selection.archived not in ("with", "deleted"):
         query = query.where(runs.c.archived.is_not(None) if selection.archived == "only" else runs.c.archived.is_(None))
     if selection.state:
         query = query.where(runs.c.state == selection.state)

@@ -12,10 +12,11 @@ from clew.runs.folder import STATES
 from clew.runs.query import FACTS, QueryError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number
+from clew.server.api.runs import RunRow
 from clew.server.dashboard import layout, run
 from clew.server.dashboard.run_cards import run_cards
 from clew.server.dashboard.run_columns import chosen_columns, groups, metric_columns, split_names
-from clew.server.dashboard.run_list import RunSelection, listed, selected, study_facts
+from clew.server.dashboard.run_list import RunSelection, listed, run_selection, selected, study_facts
 from clew.server.database.tables import runs, tags, views
 from clew.server.runs.evaluations import run_evaluations
 from clew.server.runs.run_values import values_of_runs
@@ -26,27 +27,13 @@ _COMPLETED_RUNS = 40
 """Newest runs whose settings and metrics are offered as completions."""
 _GROUP_METRICS = 4
 Offset = Annotated[int, Query(ge=0, le=10**9)]
-_Text = Annotated[str, Query(max_length=2000)]
-
-
-def _selection(
-    q: _Text = "",
-    state: layout.Phrase = "",
-    tag: layout.Phrase = "",
-    sort: layout.Phrase = "-started",
-    columns: _Text = "",
-    group: layout.Phrase = "",
-    trials: layout.Phrase = "",
-    archived: layout.Phrase = "",
-) -> RunSelection:
-    return RunSelection(q, state, tag, sort, columns, group, trials, archived)
 
 
 @router.get("/runs")
 def index(
     request: Request,
     viewer: layout.Viewer,
-    selection: Annotated[RunSelection, Depends(_selection)],
+    selection: Annotated[RunSelection, Depends(run_selection)],
     after: Offset = 0,
 ) -> Response:
     """The list of runs: searched, sorted, with chosen columns, or grouped by settings."""
@@ -77,12 +64,21 @@ def _content(connection: sa.Connection, viewer: Caller, selection: RunSelection,
         metrics = names or _common_metrics(connection, query)
         measured, rows = groups(connection, query, split_names(selection.group), metrics[:_GROUP_METRICS])
         return {"runs": [], "groups": rows, "group_names": split_names(selection.group), "group_metrics": measured}
-    rows_ = listed(connection, query, selection.sort, limit=_PAGE + 1, offset=after)
+    rows_, note = _sorted(connection, query, selection.sort, after)
     cards = run_cards(connection, rows_[:_PAGE])
     evaluations = run_evaluations(connection, [card["id"] for card in cards])
     columns = chosen_columns(connection, cards, evaluations, names) if names else metric_columns(cards, evaluations)
     known = study_facts(connection, {card["study"] for card in cards if card["study"] is not None})
-    return {"runs": cards, "metrics": columns, "studies": known, "more": len(rows_) > _PAGE}
+    return {"runs": cards, "metrics": columns, "studies": known, "more": len(rows_) > _PAGE, "note": note}
+
+
+def _sorted(connection: sa.Connection, query: sa.Select[Any], sort: str, after: int) -> tuple[list[RunRow], str]:
+    """Return the rows of a page, and a note if no run has the name that they should be sorted by."""
+    try:
+        return listed(connection, query, sort, limit=_PAGE + 1, offset=after), ""
+    except QueryError as error:
+        newest = listed(connection, query, RunSelection.sort, limit=_PAGE + 1, offset=after)
+        return newest, f"{error}; the newest are first instead."
 
 
 def _common_metrics(connection: sa.Connection, query: sa.Select[Any]) -> list[str]:

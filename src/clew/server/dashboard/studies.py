@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from clew.server.api.dependencies import Number, visible_row
 from clew.server.dashboard import files, layout
+from clew.server.dashboard.best_trial import can_train_best
 from clew.server.dashboard.formatting import duration, number
 from clew.server.dashboard.run_cards import short_recipe
 from clew.server.database.tables import agents, jobs, runs, studies, trials, users
@@ -54,6 +55,7 @@ def study(request: Request, viewer: layout.Viewer, number: Number) -> Response:
         all_trials = _trials(connection, number)
         trial_jobs = _trial_jobs(connection, number)
         trial_runs = _trial_runs(connection, trial_jobs)
+        may_train = "submit" in viewer.scopes and can_train_best(connection, row)
     best, tiles, figures = request.app.state.study_figures.get(row, lambda: _study_figures(row, all_trials))
     shown = {"id": row.id, "name": row.name, "state": _state(row, all_trials)}
     newest = [_trial_values(trial) for trial in reversed(all_trials)][:_MAX_LISTED]
@@ -62,6 +64,7 @@ def study(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     values: dict[str, Any] = {"study": shown, "job": row.job, "trials": newest, "trial_jobs": trial_jobs}
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
     values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, all_trials)}
+    values["may_train_best"] = may_train and bool(best)
     return layout.page(request, "study.html", "studies", **values)
 
 

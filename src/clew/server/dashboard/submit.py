@@ -12,10 +12,12 @@ from starlette.concurrency import run_in_threadpool
 from clew.client.job import Submission
 from clew.client.submission import job_processes
 from clew.core.config import Document, with_defaults
+from clew.core.validation_text import validation_text
 from clew.errors import UserError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.dashboard import layout
+from clew.server.dashboard.best_trial import best_trial_form
 from clew.server.dashboard.earlier_job import earlier_job
 from clew.server.dashboard.login import form_values
 from clew.server.dashboard.own_code import FILE_PREFIX, own_code, own_fields, uploaded_files
@@ -83,8 +85,9 @@ def submit_page(
     recipe: layout.Phrase = "tracking",
     like: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
     job: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+    study: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Response:
-    """The form, with defaults or with the settings of an earlier run (`like`) or job (`job`)."""
+    """The form, with defaults or with the settings of an earlier run (`like`) or job, or the best trial of a study."""
     values: dict[str, str] = {}
     settings: dict[str, Any] = {}
     with request.app.state.service.database.read() as connection:
@@ -94,6 +97,8 @@ def submit_page(
             values = {"job.name": row.name, "job.dataset": dataset_of(row.config)}
         elif job is not None:
             kind, recipe, settings, values = earlier_job(job_detail(connection, viewer, job))
+        elif study is not None:
+            kind, recipe, settings, values = best_trial_form(connection, viewer, study)
     form = _form(kind, recipe)
     form.fill_from(settings)
     return _page(request, viewer, form, values)
@@ -222,7 +227,7 @@ def _submission(form: SubmitForm, fields: list[FormField], values: dict[str, str
         job = Submission.model_validate(body)
     except ValidationError as error:
         for detail in error.errors():
-            _assign_error(by_name, ".".join(map(str, detail["loc"])), detail["msg"], form)
+            _assign_error(by_name, ".".join(map(str, detail["loc"])), validation_text(detail), form)
         return None
     return None if form.error or field_errors(fields) else job
 

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from clew import recipe as recipes
 from clew import settings
 from clew.core.config import Document, to_yaml, with_defaults
+from clew.core.validation_text import validation_text
 from clew.server.dashboard import docstrings
 
 KINDS = {"train": ("train",), "tune": ("tune", "train"), "prepare": ("prepare",)}
@@ -191,7 +192,7 @@ class SubmitForm:
 
     def _assign_error(self, detail: ErrorDetails) -> str:
         """Set the error of the field it belongs to; return the message if there is no such field."""
-        message = detail["msg"].removeprefix("Value error, ")
+        message = validation_text(detail)
         key = ".".join(map(str, detail["loc"]))
         for name in sorted(self.fields(), key=len, reverse=True):
             if key == name or key.startswith(f"{name}."):

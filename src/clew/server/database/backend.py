@@ -12,7 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-READER_CONNECTIONS = 8
+READER_CONNECTIONS = 16
+"""Connections that read. All are opened at the start and stay, so that handles do not grow with the load. SQLite would
+keep files of connections that were closed meanwhile."""
 Rows = Sequence[Sequence[Any]]
 
 
@@ -88,7 +90,7 @@ def pool_size(*, writes: bool) -> dict[str, Any]:
     """Return the pool options of an engine: one connection to write, several to read."""
     if writes:
         return {"pool_size": 1, "max_overflow": 0}
-    return {"pool_size": READER_CONNECTIONS, "max_overflow": READER_CONNECTIONS}
+    return {"pool_size": READER_CONNECTIONS, "max_overflow": 0, "pool_use_lifo": True}
 
 
 def quoted(columns: Sequence[str]) -> str:

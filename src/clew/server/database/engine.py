@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.errors import ConfigError
-from clew.server.database.backend import Backend, backend_named
+from clew.server.database.backend import READER_CONNECTIONS, Backend, backend_named
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,23 @@ def open_database(url: str) -> Database:
             writer = backend.create_engine(parsed, writes=True)
             stack.callback(writer.dispose)
             upgrade(writer)
+            readers = backend.create_engine(parsed, writes=False)
+            stack.callback(readers.dispose)
+            _open_all(readers)
         except ModuleNotFoundError as error:
             raise ConfigError(f"{error.name} is not installed; pip install 'clew[postgres]'") from None
         except sa.exc.OperationalError as error:
             reason = " ".join(str(error.orig).split())
             raise ConfigError(f"{without_password(parsed)}: the database cannot be opened ({reason})") from error
         stack.pop_all()
-    readers = backend.create_engine(parsed, writes=False)
     return Database(parsed, writer, readers, lock, backend.start_maintenance(parsed))
+
+
+def _open_all(readers: sa.Engine) -> None:
+    """Open every connection of the pool, so that the files and sockets of a server do not grow with its load."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(READER_CONNECTIONS):
+            stack.enter_context(readers.connect())
 
 
 def parse_url(url: str) -> sa.URL:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError
-from clew.recipe import Recipe
+from clew.recipe import Recipe, TrainingPlan
 from clew.training.asynchronous.rules import make_rule
 from clew.training.config import TrainConfig
 from clew.training.strategies import Strategy
@@ -52,6 +52,7 @@ def reason_for_steps(recipe: Recipe) -> str:
         return ""
     with torch.random.fork_rng(devices=[]):
         model = recipe.model()
+    recipe.hooks(model, TrainingPlan(asynchronous=True))
     parameters: list[nn.Parameter] = []
     for name, choice in recipe.optimizers(model).items():
         if isinstance(choice, Optimizer):

@@ -34,6 +34,7 @@ from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
 from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
 from clew.training.training_data import make_loader
+from clew.training.training_plan import training_plan
 from clew.training.validation import build_model
 from clew.version import __version__
 
@@ -93,9 +94,10 @@ class Worker:
         self.model = build_model(recipe).to(device)
         self.flat_model = FlatModel(self.model, transport.allocate)
         build = _no_optimizer if rule.sends_gradients else make_optimizer
-        self.engine = Engine(recipe, self.model, config, self.strategy, device, self.trace, build=build)
-        self.side = rule.worker_side(self.flat_model, transport.allocate)
         steps = self.loader.sampler.steps()
+        plan = training_plan(config, steps, self.strategy)
+        self.engine = Engine(recipe, self.model, config, self.strategy, device, self.trace, build=build, plan=plan)
+        self.side = rule.worker_side(self.flat_model, transport.allocate)
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
         self.status: dict[str, Any] = {}
         """What the coordinator last sent: the step, the number of workers, requests."""
@@ -124,7 +126,8 @@ class Worker:
                 for place, portion in enumerate(portions, first + 1):
                     self.trace.begin_step(int(self.status["step"]))
                     self.engine.rate(self.schedule.at(int(self.status["step"])))
-                    self._meter.add(train_step(self.engine, portion, self.config.dataset), portion)
+                    losses = train_step(self.engine, portion, self.config.dataset)
+                    self._meter.add(losses, portion, self.engine.hooks.end_step())
                     self._count_batch(number)
                     batches += 1
                     self._batches_left = stop - place

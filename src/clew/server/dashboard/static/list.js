@@ -118,6 +118,7 @@ document.addEventListener("click", event => {
   for (const each of boxes) each.checked = false;
   if (action === "archive") change(runs, { archived: true }, `${count} archived.`, { archived: false });
   else if (action === "restore") change(runs, { archived: false }, `${count} restored.`, { archived: true });
+  else if (action === "undelete") change(runs, { deleted: false }, `${count} restored.`, { deleted: true });
   else change(runs, { deleted: true }, `${count} deleted.`, { deleted: false });
 });
 document.addEventListener("change", event => {

@@ -1,0 +1,1 @@
+"""LightningModules: their steps, optimisers and schedulers in clew's training loop. Users import Lightning."""

@@ -1,0 +1,1 @@
+"""Recipes from data configurations of weaver. The public names are in `clew.weaver`."""

@@ -1,0 +1,19 @@
+// Draws the figures of a static page: those near the window first, then the others one by one.
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const places = [...document.querySelectorAll("[data-figure]")], drawn = new Set();
+const draw = place => (drawn.add(place), drawFigure(place, JSON.stringify(figures[place.dataset.figure])));
+const visible = place => place.getBoundingClientRect().top < innerHeight + 300;
+const later = window.requestIdleCallback ?? (work => setTimeout(work, 20));
+function drawNext() {
+  const place = places.find(each => !drawn.has(each));
+  if (place) draw(place), later(drawNext);
+}
+const again = () => drawn.forEach(draw);
+places.filter(visible).forEach(draw);
+later(drawNext);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+matchMedia("(max-width: 700px)").addEventListener("change", again);
+addEventListener("beforeprint", () => places.forEach(place => drawn.has(place) || draw(place)));
+// the place, not the window: it also changes with a scroll bar, a font, a print
+const watch = new ResizeObserver(seen => seen.forEach(each => drawn.has(each.target) && Plotly.Plots.resize(each.target)));
+places.forEach(place => watch.observe(place));

@@ -1,0 +1,1 @@
+"""LightningModules beside Lightning's own Trainer."""
