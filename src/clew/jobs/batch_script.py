@@ -17,10 +17,11 @@ from clew.jobs.task import Task, process_command, task_file
 
 # A rank that fails ends the others, which would wait for it, but lets them print their errors first. A rank that
 # stopped does not end them: they may still be writing the checkpoint. Slurm's signal reaches this shell too, and may
-# come before clew handles signals (138). For codes up to 2 clew has printed why it ended, and for 126 and 127 bash has;
+# come before clew handles signals (138). The shell itself writes the file: a second signal would end `touch`, and the
+# job would count as finished. For codes up to 2 clew has printed why it ended, and for 126 and 127 bash has;
 # 143 is how Slurm ends the other ranks.
 _RANK = (
-    'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; '
+    'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) : >"$0"; code=0 ;; '
     '1|2|126|127|143) sleep 5 ;; *) echo "clew: rank $SLURM_PROCID on $SLURMD_NODENAME ended without a message '
     '(exit code $code$([ $code -gt 128 ] && echo ": signal $((code - 128))"))" >&2; sleep 5 ;; esac; exit $code'
 )

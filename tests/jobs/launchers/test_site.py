@@ -76,6 +76,21 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
+def test_a_second_signal_does_not_turn_a_stopped_job_into_a_finished_one(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    programs = {"srun": 'shift; exec "$@"', "python": "exit 75", "touch": "exit 143  # ended by the second signal"}
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    place = Site(name="here", scheduler="slurm", python=str(tmp_path / "python"))
+    text = batch_script.slurm_script(place, BatchRequest(name="first"), command_task(["train"]), str(folder))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1"}
+    ended = subprocess.run(["/bin/bash", "-c", text], env=environment, check=False, timeout=60)
+    assert ended.returncode == 75
+    assert recorded_state(folder) == "stopped"
+
+
 def test_a_short_job_is_signalled_a_quarter_before_its_end_and_a_very_short_one_never() -> None:
     assert not [
         each for each in batch_script.slurm_directives(SITE, BatchRequest(wall_time=60), "/jobs") if "signal" in each
