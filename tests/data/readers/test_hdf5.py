@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
 import subprocess
 import sys
+import termios
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 
 from clew.data import readers
+from clew.data.readers.hdf5_check import FileChecker
 from clew.data.table import Ragged, Table
 from clew.errors import DataError
 from clew.testing import assert_same_table
@@ -164,3 +172,33 @@ def test_a_heap_that_hdf5_would_read_for_ever_is_refused(place: str, size: int, 
     code = f"from clew.data import readers\nfor each in readers.read({str(path)!r}): print(each)"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
     assert done.returncode == 1 and "DataError: " in done.stderr and "a damaged heap" in done.stderr, done.stderr
+
+
+def test_a_file_that_blocks_the_process_that_opens_it_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.h5")
+    with closing(FileChecker(seconds=2.0)) as checker, pytest.raises(DataError, match="did not open the file"):
+        checker.check(tmp_path / "a.h5")
+
+
+def test_a_file_that_ends_the_process_that_opens_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    table().save(path)
+    others = set(psutil.Process().children())
+    with closing(FileChecker()) as checker, ThreadPoolExecutor() as pool:
+        assert checker.check(path) is False
+        [helper] = set(psutil.Process().children()) - others
+        helper.suspend()
+        waiting = pool.submit(checker.check, path)
+        while not _waiting_bytes(Path(f"/proc/{helper.pid}/fd/0")):
+            pass
+        helper.send_signal(signal.SIGSEGV)
+        helper.resume()
+        with pytest.raises(DataError, match=r"ended the process that opened the file \(SIGSEGV\)"):
+            waiting.result(timeout=60)
+        assert checker.check(path) is False, "the next file has a new process"
+
+
+def _waiting_bytes(pipe: Path) -> int:
+    """How many bytes are in a pipe that its process has not read."""
+    with pipe.open("rb", buffering=0) as stream:
+        return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)

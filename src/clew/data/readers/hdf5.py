@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import h5py
@@ -24,6 +22,7 @@ from clew.data.readers.base import (
     make_table,
     open_file,
 )
+from clew.data.readers.hdf5_check import READ_ERRORS, all_datasets, check_whole, uses_heaps
 from clew.data.readers.hdf5_heap import HeapCheckedStream
 from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table, hdf5
@@ -78,7 +77,7 @@ class Hdf5Reader(ColumnReader):
 
     def _datasets(self, file: h5py.File) -> dict[str, Any]:
         """Return the datasets to read by the name of their column."""
-        datasets = _all_datasets(file)
+        datasets = all_datasets(file)
         columns, optional = (tuple(path.strip("/") for path in paths) for paths in (self.columns, self.optional))
         stripped = self.model_copy(update={"columns": columns, "optional": optional})
         chosen = stripped.columns_to_read(datasets, "dataset")
@@ -110,51 +109,14 @@ def _opened(location: str) -> Iterator[h5py.File]:
         try:
             if is_url(location):
                 file = stack.enter_context(h5py.File(HeapCheckedStream(stream), "r"))
-                _check_whole(file)
+                check_whole(file)
                 yield file
-            elif _uses_heaps(local_path(location), _version(local_path(location))):
+            elif uses_heaps(local_path(location)):
                 yield stack.enter_context(h5py.File(HeapCheckedStream(stream), "r"))
             else:
                 yield stack.enter_context(h5py.File(local_path(location), "r"))  # faster
-        except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:  # what h5py makes of a damaged file
+        except READ_ERRORS as error:
             raise DataError(f"not a readable HDF5 file ({error})") from error
-
-
-@functools.lru_cache(1000)
-def _uses_heaps(path: Path, _: object) -> bool:
-    """Check a file, and read all attributes, whose heaps are checked thereby. Return whether datasets need heaps."""
-    with path.open("rb") as stream, h5py.File(HeapCheckedStream(stream), "r") as file:
-        for name in file.attrs:
-            file.attrs[name]
-        _check_whole(file)
-        return any(dataset.dtype.hasobject for dataset in _all_datasets(file).values())
-
-
-def _check_whole(file: h5py.File) -> None:
-    """Check that no value comes from another file, which would be any file of the user.
-
-    Raises:
-        DataError: A dataset or a link leads out of the file.
-    """
-    outside = [path for path, dataset in _all_datasets(file).items() if dataset.external or dataset.is_virtual]
-    file.visititems_links(lambda path, link: outside.append(path) if isinstance(link, h5py.ExternalLink) else None)
-    if outside:
-        raise DataError(
-            f"'{outside[0]}' is in another file, which is not read; put everything into one file (h5repack)"
-        )
-
-
-def _version(path: Path) -> object:
-    """Return what changes when a file is written."""
-    facts = path.stat()
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
-
-
-def _all_datasets(file: h5py.File) -> dict[str, Any]:
-    """Return all datasets by path, in the order of their paths."""
-    datasets: dict[str, Any] = {}
-    file.visititems(lambda path, item: datasets.update({path: item}) if isinstance(item, h5py.Dataset) else None)
-    return datasets
 
 
 def _usable(dataset: Any) -> bool:
