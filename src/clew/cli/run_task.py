@@ -28,11 +28,10 @@ from clew.jobs.task import (
     read_task,
 )
 
-# torch._dynamo: creating an optimiser imports it, which takes two seconds
 _PRELOADED = (
     "torch",
-    "torch._dynamo",
     "torch.distributed",
+    "torch.fx.experimental.symbolic_shapes",
     "torch.utils.serialization.config",
     "numpy.ctypeslib",
     "numpy.ma",

@@ -21,6 +21,7 @@ from clew.runs.environment import allowed_cores
 from clew.runs.push_process import pushed
 from clew.runs.records import end_facts
 from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.optimizer import PRELOADED
 from clew.training.training_start import TrainingStart
 
 
@@ -76,10 +77,9 @@ def _train_locally(run: Run, start: TrainingStart) -> None:
 
 
 def _start_processes(run: Run, start: TrainingStart, processes: int) -> None:
-    # building an optimiser imports torch._dynamo, which takes two seconds: import it once, before the workers fork
-    preload = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else []), "torch.distributed"]
+    strategy = start.config.traits.implementation.partition(":")[0]
+    modules = [*PRELOADED, "clew.training.loop", *filter(None, [strategy, "keras" if "keras" in sys.modules else ""])]
     try:
-        modules = [*preload, "clew.training.loop"]
         run_local(_train_local_rank, (run, start), processes, preload=modules, saves_on_interrupt=True)
     except (KeyboardInterrupt, InterruptError) as error:
         end = run.end()

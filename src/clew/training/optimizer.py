@@ -13,6 +13,10 @@ from torch.optim import Optimizer
 from clew.errors import ConfigError, nearest
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 
+PRELOADED = ("torch.distributed", "torch.fx.experimental.symbolic_shapes")
+"""Modules that torch imports during the first step of a training. Import them once, before processes fork."""
+_GUARDED = ("step", "add_param_group", "zero_grad", "state_dict", "load_state_dict")
+
 
 def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optimizer:
     """Make the optimiser of the settings, with the learning rate for this batch size.
@@ -28,6 +32,7 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
     """
     chosen = config.optimizer
     kind: type[Optimizer] = getattr(torch.optim, OPTIMIZERS[chosen.name])
+    kind = kind if config.compile else without_compiler(kind)
     accepted = inspect.signature(kind).parameters
     names = accepted.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
     for name in chosen.parameters.keys() - names:
@@ -44,6 +49,24 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
         return kind(parameters, **arguments)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"train.optimizer: {chosen.name} does not accept these settings ({error})") from error
+
+
+def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
+    """Return a class of optimisers that does the same and does not import torch's compiler.
+
+    torch wraps methods of optimisers in guards for programs that are compiled. The first call of a guard imports
+    `torch._dynamo`, which takes two seconds of CPU time. The class returned has the methods inside the guards.
+    """
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in _GUARDED}
+    update = methods["step"]
+
+    def step(self: Optimizer, closure: Any = None) -> Any:
+        with torch.set_grad_enabled(bool(self.defaults.get("differentiable"))):
+            return update(self, closure)
+
+    return type(
+        kind.__name__, (kind,), {**methods, "step": step, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    )
 
 
 def batch_size_scaling(config: OptimizerConfig, batch_size: int) -> float:

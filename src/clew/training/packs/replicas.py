@@ -23,6 +23,7 @@ from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA, end_facts
 from clew.training.config import TrainConfig
 from clew.training.device import find_device
+from clew.training.optimizer import PRELOADED
 from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
@@ -31,7 +32,7 @@ from clew.training.validation import build_model
 
 _CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
 """Members of a pack."""
-_PRELOAD = ["torch._dynamo", "torch.distributed", "clew.training.packs.replicas"]
+_PRELOAD = [*PRELOADED, "clew.training.packs.replicas"]
 _PROGRESS_INTERVAL = 1.0
 """Seconds between two records of the progress of the ensemble."""
 
