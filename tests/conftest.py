@@ -71,10 +71,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Fork the processes of a test, and those of fixtures that it is the first to need, if its file is in the list."""
-    chosen = os.environ.get("CLEW_TEST_FORK", "some")
-    listed = chosen == "all" or (chosen == "some" and item.nodeid.startswith(warm_processes.FORKED))
-    with warm_processes.forking(on=listed and item.get_closest_marker("exec") is None):
+    """Fork the processes of a test, and those of fixtures that it is the first to need, unless it is marked."""
+    chosen = os.environ.get("CLEW_TEST_FORK", "all") == "all" and not item.nodeid.startswith("tests/sites/")
+    with warm_processes.forking(on=chosen and item.get_closest_marker("exec") is None):
         return (yield)
 
 

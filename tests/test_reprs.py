@@ -51,7 +51,7 @@ def test_a_run_of_a_missing_folder_can_be_printed(tmp_path: Path) -> None:
 def test_an_evaluation_shows_values_with_errors(run: Run) -> None:
     evaluation = clew.evaluate(run, split="val")
     assert re.fullmatch(
-        r"Evaluation\(val: 44 events, loss [\d.]+, accuracy [\d.]+ \+[\d.]+ −[\d.]+, auc [\d.]+( ± [\d.]+)?\)",
+        r"Evaluation\(val: 44 events, loss [\d.]+, accuracy [\d.]+ (\+[\d.]+ −|± )[\d.]+, auc [\d.]+( ± [\d.]+)?\)",
         str(evaluation),
     )
     assert "<th>metric</th><th>value</th><th>error</th>" in html(evaluation)

@@ -61,6 +61,7 @@ def test_a_recipe_its_network_and_its_test_are_written(folder: Path) -> None:
     assert not any("@" in path.read_text().replace("@property", "") for path in folder.iterdir())
 
 
+@pytest.mark.exec
 @pytest.mark.parametrize("folder", LIKE, indirect=True)
 def test_its_own_test_passes(folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_my_recipe.py"]

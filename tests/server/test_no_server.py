@@ -19,6 +19,7 @@ run()
 """
 
 
+@pytest.mark.exec
 @pytest.mark.parametrize(
     ("words", "response"),
     [

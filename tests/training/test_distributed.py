@@ -44,6 +44,7 @@ def test_a_user_defined_loop_trains_the_same_with_every_launcher(how: str, flat:
     assert norms[0][-1] == pytest.approx(3.0, abs=1.5)
 
 
+@pytest.mark.exec
 def test_a_script_that_fails_leaves_a_run_that_failed(flat: Dataset, tmp_path: Path) -> None:
     assert start("alone", str(flat.path), str(tmp_path / "run"), "fail").returncode == 1
     run = Run.open(tmp_path / "run")

@@ -148,6 +148,7 @@ def test_one_agent_is_enough_and_parallel_limits_the_trials(client_for: ClientFo
     check_complete(client, job.id, 4)
 
 
+@pytest.mark.exec
 def test_a_machine_dies_with_trials_on_it(impatient: Live, start_agent: StartAgent) -> None:
     with Client(impatient.url, impatient.token) as client:
         agents = {name: start_agent(client, name, cpus=2) for name in ("one", "two")}
