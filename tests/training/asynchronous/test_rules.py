@@ -141,6 +141,58 @@ def test_easgd_moves_centre_and_worker_towards_each_other() -> None:
         assert_close(network.weights(k), workers[k])
 
 
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_workers_take_the_buffers_of_the_centre(rule: str) -> None:
+    norm = nn.BatchNorm1d(2).double()
+    side = make_rule(TrainConfig.model_validate({"strategy": rule, "workers": 2})).worker_side(FlatModel(norm), empty)
+    start = torch.arange(1.0, 10.0, dtype=torch.float64)  # 2 weights, 2 biases, 1 count, 2 means, 2 variances
+    side.start(start)
+    for parameter in norm.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    side.exchange(lambda kind, tensor: start + 10.0, {"workers": 2, "version": 0})
+    assert norm.running_mean is not None and norm.running_var is not None
+    assert [*norm.running_mean.tolist(), *norm.running_var.tolist()] == [16.0, 17.0, 18.0, 19.0]
+
+
+def test_a_checkpoint_holds_what_only_the_worker_has() -> None:
+    sides = {rule: Network(strategy=rule).sides[0] for rule in RULES}
+    own = {rule: sorted(side.state()) for rule, side in sides.items() if side.state()}
+    assert own == {"easgd": ["weights"], "gem": ["base", "last_central", "momentum", "weights"]}
+    assert sides["downpour"].state() == {}
+
+
+def test_downpour_with_overlap_receives_weights_where_the_model_does_not_train() -> None:
+    side = Network(strategy="downpour", asynchronous={"overlap": True}).sides[0]
+    assert isinstance(side, PushWorkerSide)
+    for addition in (1.0, 2.0, 3.0):
+        arriving = side.receive_buffer
+        assert arriving is not None and arriving.data_ptr() != side.model.weights.data_ptr()
+        arriving.copy_(torch.from_numpy(START + addition))
+        side.take_answer(arriving)
+        assert_close(side.model.weights, START + addition)
+
+
+@pytest.mark.parametrize(("rule", "share"), [("easgd", 1 / 3), ("downpour", 1.0)])
+def test_groups_share_the_steps_of_rules_that_average(rule: str, share: float) -> None:
+    config = TrainConfig.model_validate({"strategy": rule, "workers": 6})
+    assert make_rule(config).group_share(3) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("settings", "gradients"),
+    [
+        ({}, True),
+        ({"optimizer": {"name": "sgd"}}, False),
+        ({"optimizer": {"name": "sgd"}, "updates": "gradients"}, True),
+        ({"updates": "steps"}, False),
+        ({"sync_every": 2}, False),
+    ],
+)
+def test_downpour_sends_gradients_or_the_steps_of_its_workers(settings: dict[str, Any], gradients: bool) -> None:
+    config = TrainConfig.model_validate({"strategy": "downpour", "workers": 2, "asynchronous": settings})
+    assert make_rule(config).sends_gradients is gradients
+
+
 def test_easgd_with_overlap_uses_the_weights_that_were_answered() -> None:
     """The pull towards the centre is that of the weights sent before, not of those sent now."""
     network = Network(strategy="easgd", asynchronous={"elasticity": 0.6, "overlap": True})
