@@ -102,6 +102,13 @@ def test_a_total_that_is_not_positive_has_no_error() -> None:
     assert np.isnan(wilson_interval([0, 1], [0, -1], [0, 1])).all()
 
 
+def test_an_interval_is_the_value_with_its_error_on_both_sides() -> None:
+    class Counted(Mean):
+        error = 0.25
+
+    assert Counted(6.0, 2.0).interval == (2.75, 3.25)
+
+
 def test_mean_divides_the_total_by_the_weight() -> None:
     assert (Mean(6.0, 2.0) + Mean(0.0, 2.0)).value == 1.5
 

@@ -87,3 +87,9 @@ def test_the_seed_decides_which_events_are_in_a_fold(flat: Dataset, tmp_path: Pa
         ]
 
     assert held_out("a", 1) == held_out("b", 1) != held_out("c", 2)
+
+
+def test_lengths_of_the_splits_that_stay_are_kept(dataset: Dataset, tmp_path: Path) -> None:
+    column = next(iter(dataset.manifest.item_sets))
+    for place in folds.write_folds(tmp_path, dataset, FoldsConfig(count=2), PrepareConfig()):
+        assert Dataset(place).lengths("test", column).tolist() == dataset.lengths("test", column).tolist()

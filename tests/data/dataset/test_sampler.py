@@ -144,3 +144,27 @@ def test_unequal_samples_are_shared_by_cost_and_not_by_number() -> None:
     by_cost = np.bincount(divide_by_cost(costs, 8), costs)
     by_number = np.array([share.sum() for share in np.array_split(costs, 8)])
     assert by_cost.max() / by_cost.mean() < 1.01 < by_number.max() / by_number.mean()
+
+
+@given(st.integers(1, 300), sizes, st.integers(1, 5), epochs, st.booleans(), st.integers(1, 8))
+def test_streamed_samples_belong_to_one_rank_each(
+    n: int, size: int, ranks: int, epoch: int, mix: bool, window: int
+) -> None:
+    samplers = [Sampler(n, size, 3, rank, ranks, mix, window=window, streamed=True) for rank in range(ranks)]
+    shares = [batches(sampler, epoch) for sampler in samplers]
+    whole = [batch.tolist() for batch in samplers[0].batches(epoch)]
+    assert [sorted(chain(*parts)) for parts in zip(*shares, strict=True)] == [sorted(batch) for batch in whole]
+    assert sorted(chain(*whole)) == list(range(n))
+
+
+@given(st.integers(1, 5), epochs)
+def test_a_rank_reads_the_same_samples_in_every_epoch(ranks: int, epoch: int) -> None:
+    for rank in range(ranks):
+        sampler = Sampler(2000, 16, 3, rank, ranks, window=8, streamed=True)
+        first, later = (sorted(chain(*batches(sampler, number))) for number in (0, epoch))
+        assert first == later and len(first) > 2000 / ranks / 2
+
+
+def test_a_batch_may_fill_its_budget() -> None:
+    sampler = Sampler(9, 100, lengths=np.full(9, 10), budget=30)
+    assert [len(batch) for batch in sampler.batches(0)] == [3, 3, 3]

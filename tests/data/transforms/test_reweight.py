@@ -41,6 +41,12 @@ def test_a_reference_class_keeps_its_spectrum() -> None:
     np.testing.assert_allclose(spectra.sum(axis=1), spectra.sum() / 3)
 
 
+def test_a_class_without_events_in_the_bins_of_the_reference_has_no_weight() -> None:
+    events = Table({"label": np.array([0, 0, 1, 1]), "pt": np.array([10.0, 20.0, 110.0, 120.0])})
+    reweighted = _fitted(Reweight(columns={"pt": EDGES}, reference=0), events)(events)
+    assert reweighted.weights.tolist() == [2.0, 2.0, 0.0, 0.0]
+
+
 def test_without_columns_classes_are_balanced_by_their_shares() -> None:
     reweighted = _fitted(Reweight(shares=(1, 1, 2)), EVENTS)(EVENTS)
     sums = np.bincount(LABEL, reweighted.weights)
