@@ -21,7 +21,7 @@ MODULES: dict[str, dict[str, str]] = {
         "metrics.py": "test_metrics.py",
     },
     "security": {
-        "core/private_files.py": "security/test_shared_folders.py security/test_small_holes.py",
+        "core/private_files.py": "core/test_private_files.py",
         "core/trust.py": "security/test_trust.py",
         "server/accounts/caller.py": "server/test_access_control.py server/test_accounts.py",
         "server/accounts/rate_limit.py": "server/test_rate_limit.py",
