@@ -19,6 +19,7 @@ ALLOWED = {
     r"no Geant4 showers in": "a large file outside the repository",
     r"steps of this rule differ|does not support a step that alternates": "suites of `clew.testing`: a rule without it",
     r"can be mounted|mount a file system|only root can|networks? of (its|their) own": "a container without rights",
+    r"a file system without attributes": "some file systems in memory",
     r"dask-awkward is not installed": "it needs an older dask than the lock has",
     r"no headers of ONNX Runtime": "a package of Debian 13, which a mirror may not have",
     r"pfnano.root is not here": "a file outside the repository",

@@ -22,7 +22,7 @@ MODULES: dict[str, dict[str, str]] = {
     },
     "security": {
         "core/private_files.py": "core/test_private_files.py",
-        "core/trust.py": "security/test_trust.py",
+        "core/trust.py": "core/test_trust.py security/test_trust.py",
         "server/accounts/caller.py": "server/test_access_control.py server/test_accounts.py",
         "server/accounts/rate_limit.py": "server/test_rate_limit.py",
         "server/accounts/tokens.py": "server/test_accounts.py server/test_access_control.py",

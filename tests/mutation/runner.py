@@ -85,7 +85,11 @@ def _become_pytest(source: Path, tests: Sequence[str], writing: int) -> None:
     os.chdir(ROOT)
     words = ["-x", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
     words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is preloaded
-    os._exit(pytest.main([*words, *(f"tests/{test}" for test in tests)], plugins=[_FirstFailure(writing)]))
+    code = _FAILED
+    try:
+        code = pytest.main([*words, *(f"tests/{test}" for test in tests)], plugins=[_FirstFailure(writing)])
+    finally:
+        os._exit(code)  # also after an exception: this process must not remove the copy of the source
 
 
 def _wait(pid: int, limit: float) -> int | None:
