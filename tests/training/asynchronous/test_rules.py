@@ -142,15 +142,22 @@ def test_easgd_moves_centre_and_worker_towards_each_other() -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_workers_take_the_buffers_of_the_centre(rule: str) -> None:
+def test_workers_send_their_buffers_and_take_those_of_the_centre(rule: str) -> None:
     norm = nn.BatchNorm1d(2).double()
     side = make_rule(TrainConfig.model_validate({"strategy": rule, "workers": 2})).worker_side(FlatModel(norm), empty)
     start = torch.arange(1.0, 10.0, dtype=torch.float64)  # 2 weights, 2 biases, 1 count, 2 means, 2 variances
     side.start(start)
     for parameter in norm.parameters():
         parameter.grad = torch.ones_like(parameter)
-    side.exchange(lambda kind, tensor: start + 10.0, {"workers": 2, "version": 0})
+    sent: list[list[float]] = []
+
+    def request(kind: str, tensor: Tensor | None) -> Tensor:
+        sent.extend([] if tensor is None else [tensor[4:].tolist()])
+        return start + 10.0
+
+    side.exchange(request, {"workers": 2, "version": 0})
     assert norm.running_mean is not None and norm.running_var is not None
+    assert sent == [start[4:].tolist()], "the centre gets the buffers of the worker"
     assert [*norm.running_mean.tolist(), *norm.running_var.tolist()] == [16.0, 17.0, 18.0, 19.0]
 
 
@@ -159,6 +166,24 @@ def test_a_checkpoint_holds_what_only_the_worker_has() -> None:
     own = {rule: sorted(side.state()) for rule, side in sides.items() if side.state()}
     assert own == {"easgd": ["weights"], "gem": ["base", "last_central", "momentum", "weights"]}
     assert sides["downpour"].state() == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "direct"),
+    [
+        ("downpour", {}, True),
+        ("downpour", {"sync_every": 2}, True),
+        ("downpour", {"sync_every": 2, "overlap": True}, False),
+        ("easgd", {}, False),
+        ("gem", {}, False),
+    ],
+)
+def test_weights_arrive_in_the_model_only_if_it_does_not_need_its_own(
+    rule: str, settings: dict[str, Any], direct: bool
+) -> None:
+    side = Network(strategy=rule, asynchronous=settings).sides[0]
+    assert (side.receive_buffer is side.model.memory) is direct
+    assert (side.receive_buffer is None) is not direct
 
 
 def test_downpour_with_overlap_receives_weights_where_the_model_does_not_train() -> None:
@@ -170,6 +195,11 @@ def test_downpour_with_overlap_receives_weights_where_the_model_does_not_train()
         arriving.copy_(torch.from_numpy(START + addition))
         side.take_answer(arriving)
         assert_close(side.model.weights, START + addition)
+        assert side.model.weights.data_ptr() == arriving.data_ptr(), "nothing is copied"
+    answer = torch.from_numpy(START + 4.0)
+    side.take_answer(answer)
+    answer.zero_()
+    assert_close(side.model.weights, START + 4.0)
 
 
 @pytest.mark.parametrize(("rule", "share"), [("easgd", 1 / 3), ("downpour", 1.0)])
