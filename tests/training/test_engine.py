@@ -64,6 +64,13 @@ def test_a_warm_up_comes_before_any_schedule() -> None:
     assert factors[10:] == pytest.approx([1 - k / 90 for k in range(90)])
 
 
+def test_a_warm_up_ends_at_the_rate_that_a_plateau_has_reduced() -> None:
+    config = TrainConfig.model_validate({"schedule": {"name": "plateau", "warmup": 0.1, "factor": 0.5}})
+    schedule = Schedule(config, steps=100, steps_per_epoch=100)
+    schedule.reduced = 1
+    assert [schedule.at(step) for step in (0, 4, 9, 10, 99)] == pytest.approx([0.05, 0.25, 0.5, 0.5, 0.5])
+
+
 def test_steps_of_a_staircase_are_epochs() -> None:
     assert rates(8, name="step", factor=0.1, epochs=2, each=2) == pytest.approx([1] * 4 + [0.1] * 4)
 
