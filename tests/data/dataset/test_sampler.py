@@ -168,3 +168,12 @@ def test_a_rank_reads_the_same_samples_in_every_epoch(ranks: int, epoch: int) ->
 def test_a_batch_may_fill_its_budget() -> None:
     sampler = Sampler(9, 100, lengths=np.full(9, 10), budget=30)
     assert [len(batch) for batch in sampler.batches(0)] == [3, 3, 3]
+
+
+def test_neighbours_are_read_by_one_rank_and_a_window_has_two_blocks_of_each_part() -> None:
+    sampler = Sampler(100_000, 64, 3, 1, 3, window=30, streamed=True)
+    parts = sampler.owned(np.arange(100_000))
+    assert 20_000 < parts.sum() < 45_000
+    changes = np.flatnonzero(np.diff(parts)) + 1
+    assert len(changes) and not (changes % sampler.block).any()
+    assert sampler.block * 2 * sampler.owner_count == 64 * 30
