@@ -16,7 +16,7 @@ from clew.training.validation import outputs_by_name
 
 EXPORT_FORMAT: Final = 1
 """Version of exported models. It changes when an older clew could not read a new one."""
-_MAX_FAST_BATCH, _BATCH_NUMBERS = 16_384, 1 << 19
+_MAX_FAST_BATCH, _BATCH_NUMBERS = 4096, 1 << 19
 InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 
 
