@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -201,20 +202,19 @@ def test_frames_and_arrays_are_trained_on_and_predicted(kind: str, tmp_path: Pat
     names = ("pt", "eta", "mass", "signal")
     columns = {name: values for name, values in events(300).items() if name in names}
     table = Table(columns)
-    data = {
+    kinds: dict[str, Callable[[], Any]] = {
         "pandas": table.to_pandas,
         "polars": lambda: polars.DataFrame(columns),
         "arrow": lambda: pyarrow.table(columns),
         "awkward": table.to_awkward,
         "dictionary": lambda: columns,
-    }[kind]()
+    }
+    data = kinds[kind]()
     (tmp_path / "net.py").write_text(NET)
-    chosen = {"features": "pt,eta,mass", "labels": "signal", "epochs": 1, "seed": 3, "threads": 1}
+    chosen: dict[str, Any] = {"features": "pt,eta,mass", "labels": "signal", "epochs": 1, "seed": 3, "threads": 1}
     build = f"{tmp_path}/net.py:build"
     run = clew.train(build, data, output=tmp_path / "run", **chosen)
     same = clew.train(build, table, output=tmp_path / "same", **chosen)
     assert validations(run) == validations(same)
     assert clew.evaluate(run, split="val").metrics["accuracy"].value >= 0
     assert len(clew.predict(run, data)) == (1 if kind == "dictionary" else 300)
-
-

@@ -1,7 +1,7 @@
 """A notebook in a real browser: a cell with `clew.train` shows curves that grow while the training runs.
 
-Jupyter's server and pages are large (90 packages), and not part of the lock. The test needs `pip install notebook` in any
-environment, whose `jupyter` is on the PATH or named by CLEW_JUPYTER; the kernel is this environment's.
+Jupyter's server and pages are large (90 packages), and not part of the lock. The test needs `pip install notebook` in
+any environment, whose `jupyter` is on the PATH or named by CLEW_JUPYTER; the kernel is this environment's.
 """
 
 from __future__ import annotations

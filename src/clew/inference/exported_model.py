@@ -47,6 +47,8 @@ class ExportedModel(nn.Module):
     ending: ClassVar[str]
     holds_code: ClassVar[bool] = False
     """Whether loading the file executes what its author wrote."""
+    uses_memory: ClassVar[bool] = False
+    """Whether it may compute from the memory of the samples: it neither changes it, nor rounds by its alignment."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -90,6 +92,7 @@ class OnnxModel(ExportedModel):
     """
 
     ending = ".onnx"
+    uses_memory = True
 
     def _open(self, path: Path) -> str:
         try:
@@ -214,9 +217,10 @@ class ExportedModelRunner(ModelRunner):
     """Runs an exported model. `recipe` reconstructs objects from its outputs."""
 
     def portion(self, samples: Table) -> SamplePortion:
-        """Prepare samples. Their memory is used as it is where that is possible: an exported model does not change it."""
+        """Prepare samples. Their memory is used as it is where that is possible."""
+        assert isinstance(self.model, ExportedModel)
         names = {item.column for item in self.model.facts.inputs}
-        if not all(_is_usable(samples.get(name)) for name in names):
+        if not self.model.uses_memory or not all(_is_usable(samples.get(name)) for name in names):
             return super().portion(samples)
         tensors = {name: torch.from_numpy(samples.fixed(name)) for name in names}
         starts = range(0, len(samples), self.size)
@@ -313,7 +317,7 @@ def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
 
 
 def _is_trusted(path: Path) -> bool:
-    """Whether this user exported or trusts a file. A file that did not change since it was trusted is not hashed again."""
+    """Whether this user exported or trusts a file. One that did not change since it was trusted is not hashed again."""
     status = path.stat()
     state = (path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
     if path.is_file() and state in _trusted_files:

@@ -1,8 +1,8 @@
 """Trains an estimator (boosted trees, scikit-learn) on a dataset in memory, and records it like a network.
 
 One process fits it, with threads. A boosting round counts as an epoch: records hold its training and validation loss.
-The fitted estimator is the checkpoint `best` and `last`. A run that was stopped or killed is resumed from its first round:
-the same seed and the same samples give the result of a run that was never stopped.
+The fitted estimator is the checkpoint `best` and `last`. A run that was stopped or killed is resumed from its first
+round: the same seed and the same samples give the result of a run that was never stopped.
 """
 
 from __future__ import annotations

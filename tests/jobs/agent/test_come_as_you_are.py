@@ -1,4 +1,4 @@
-"""Models from elsewhere as jobs: a LightningModule, boosted trees and a recipe of weaver, from `clew submit` to results."""
+"""Models from elsewhere as jobs: LightningModules, boosted trees, weaver, from `clew submit` to the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from clew.client.runs import RunInfo
 from tests.cli import done
 from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
+from tests.models.keras_models import cnn, images, saved
 from tests.models.test_estimators import RECIPE, events
+from tests.models.test_from_others import PREPARE, TRAIN
 from tests.models.weaver import TOP, write_jets
 from tests.test_docs import ROOT, _blocks
 
@@ -41,7 +43,7 @@ def submitted(client: Client, *words: object) -> RunInfo:
     (job,) = client.jobs.list()
     assert (job.kind, job.state) == ("train", "done") and job.run is not None
     run = client.runs.get(job.run)
-    assert run.state == "finished" and run.metrics["loss"] > 0
+    assert run.state == "finished" and (run.metrics["loss"] or 0) > 0
     names = {each.name for each in client.artefacts.list(run.id)}
     assert {"report.html", "checkpoints/best.safetensors", "checkpoints/last.safetensors"} <= names
     return run
@@ -87,7 +89,7 @@ def test_a_recipe_with_an_estimator(client_for: ClientFor, start_agent: StartAge
     Path("trees.py").write_text(RECIPE)
     clew.prepare("trees.py", input=["events.h5"], output="dataset", workers=1)
     run = submitted(ada, "trees.py", "--dataset", "dataset")
-    assert run.metrics["accuracy"] > 0.5 and fetched_model(ada, run, agent.folder, folder)
+    assert (run.metrics["accuracy"] or 0) > 0.5 and fetched_model(ada, run, agent.folder, folder)
 
 
 def test_a_recipe_from_weaver(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
@@ -100,3 +102,26 @@ def test_a_recipe_from_weaver(client_for: ClientFor, start_agent: StartAgent, fo
     done("prepare", "top.py", "--input", "train_0.root", "--output", "dataset", "--workers", "1")
     run = submitted(ada, "top.py", "--dataset", "dataset", "--epochs", 1)
     assert "accuracy" in run.metrics and fetched_model(ada, run, agent.folder, folder)
+
+
+def test_a_keras_model(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
+    ada = client_for("ada")
+    agent = start_agent(ada, clew=True)
+    x, y = images(200)
+    clew.Table({"X": x, "Y": y}).save("images.h5")
+    saved(cnn(), Path("cnn.keras"))
+    columns = ("--train", "images.h5", "--features", "X", "--labels", "Y")
+    run = submitted(ada, "--model", "cnn.keras", *columns, "--epochs", 1)
+    assert "accuracy" in run.metrics and fetched_model(ada, run, agent.folder, folder)
+
+
+def test_settings_from_ariadne(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
+    ada = client_for("ada")
+    agent = start_agent(ada, clew=True)
+    Path("prepare.cfg").write_text(PREPARE)
+    Path("train.cfg").write_text(TRAIN)
+    done("init", "graphs", "--from-ariadne", "prepare.cfg", "train.cfg")
+    done("data", "generate", "tracking", "--events", "40", "--output", "events")
+    done("prepare", "graphs.yaml", "--input", "events", "--output", "dataset", "--workers", "1")
+    run = submitted(ada, "graphs.yaml", "--dataset", "dataset", "--epochs", 1)
+    assert run.recipe == "tracking" and fetched_model(ada, run, agent.folder, folder)
