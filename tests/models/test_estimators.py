@@ -236,6 +236,8 @@ def test_a_job_of_an_estimator_takes_its_file_along(place: Path) -> None:
     job = submission("", [], model=options)
     assert list(job.arguments)[:2] == ["--estimator", "trees.py:make"]
     assert "trees.py" in job.files
+    with pytest.raises(ConfigError, match="no estimator 'catboost'"):
+        submission("", [], model={**options, "estimator": "catboost"})
 
 
 BAD = {
