@@ -90,12 +90,9 @@ def predict(
     check_not_in_worker("clew.predict")
     request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code, trust).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
-    is_file = exported_model.is_exported_model(run)
-    make = (_task_of_file if is_file else _task_of_run)(run, request)
+    make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
     names = () if columns is None and in_memory.is_plain_array(request.events) else columns
-    rows = (EnsembleRows if not is_file and _is_ensemble(run) else PredictionRows)(
-        None if names is None else tuple(names), raw
-    )
+    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if names is None else tuple(names), raw)
     table = _write_rows(make, rows, path, workers, progress)
     return path or (table if request.events is None else in_memory.like(request.events, table))
 
@@ -110,6 +107,8 @@ def _write_rows(
 
 
 def _is_ensemble(run: Any) -> bool:
+    if exported_model.is_exported_model(run):
+        return False
     opened = run if isinstance(run, Run) else Run.open(run)
     return bool(opened.config().data.get("train", {}).get("replicas"))
 
