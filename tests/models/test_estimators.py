@@ -236,6 +236,8 @@ def test_a_job_of_an_estimator_takes_its_file_along(place: Path) -> None:
     job = submission("", [], model=options)
     assert list(job.arguments)[:2] == ["--estimator", "trees.py:make"]
     assert "trees.py" in job.files
+    with pytest.raises(ConfigError, match="no estimator 'catboost'"):
+        submission("", [], model={**options, "estimator": "catboost"})
 
 
 BAD = {
@@ -277,7 +279,7 @@ def test_bad_input_gives_one_line(place: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_what_has_no_meaning_for_an_estimator_is_refused(weighted: dict[str, Run], tmp_path: Path) -> None:
     run = weighted["xgboost"]
-    with pytest.raises(RunError, match="an estimator is not resumed"):
+    with pytest.raises(RunError, match="is finished, and an estimator is not trained longer"):
         resume(run)
     with pytest.raises(RecipeError, match="cannot be a torch program"):
         clew.export(run, to="torch", output=tmp_path / "trees.pt2")

@@ -220,6 +220,10 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
     if not model.get("train"):
         raise ConfigError("--model and --estimator: name the files to train on, with --train")
     source = "model" if model.get("model") else "estimator"
+    if source == "estimator":
+        from clew.models.estimators import check_name  # loads torch, which other jobs do not need
+
+        check_name(str(model["estimator"]))
     arguments = [f"--{source}", _with_file(str(model[source]), files)]
     for option in ("train", "val"):
         for path in model.get(option) or ():

@@ -11,6 +11,7 @@ longer, so `find` does it only for a name that clew itself does not have.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 from typing import Any
@@ -29,11 +30,17 @@ def shipped_entry_points(group: str) -> dict[str, str]:
     Returns:
         The `module:attribute` of each name, sorted by name; empty where clew runs without its package metadata.
     """
+    return {name: location for kind, name, location in _own_entry_points() if kind == group}
+
+
+@functools.cache
+def _own_entry_points() -> tuple[tuple[str, str, str], ...]:
+    """Group, name and location of the entry points of clew."""
     try:
         points = importlib.metadata.distribution(PACKAGE).entry_points
     except importlib.metadata.PackageNotFoundError:
-        return {}
-    return {point.name: point.value for point in sorted(points) if point.group == group}
+        return ()
+    return tuple((point.group, point.name, point.value) for point in sorted(points))
 
 
 def installed_entry_points(group: str) -> dict[str, str]:

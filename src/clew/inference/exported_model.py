@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
@@ -19,10 +20,11 @@ from clew.core.format_version import check_format_version
 from clew.core.trust import is_file_trusted, refusal
 from clew.data.dataset.batch import Batch
 from clew.data.readers.items import ItemGroups
+from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import ClewError, ConfigError, DataError
 from clew.inference.flat_forward import EXPORT_FORMAT, ExportFacts
-from clew.inference.model_runner import Mode, ModelRunner
+from clew.inference.model_runner import Mode, ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask
 from clew.inference.sample_sources import RawEvents
 from clew.inference.saved_model import SAVED_MODEL_ENTRY, load_saved_model
@@ -33,6 +35,8 @@ from clew.training.validation import mismatch_error
 
 _LOADED_MODELS = 8
 _OTHER = "another machine or user"
+_trusted_files: set[tuple[Path, int, int, int]] = set()
+"""Path, times and size of files that were trusted when they were read."""
 ENTRY = "clew.json"
 """Name of the entry of a file that holds its description."""
 
@@ -43,6 +47,8 @@ class ExportedModel(nn.Module):
     ending: ClassVar[str]
     holds_code: ClassVar[bool] = False
     """Whether loading the file executes what its author wrote."""
+    uses_memory: ClassVar[bool] = False
+    """Whether it may compute from the memory of the samples: it neither changes it, nor rounds by its alignment."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -86,6 +92,7 @@ class OnnxModel(ExportedModel):
     """
 
     ending = ".onnx"
+    uses_memory = True
 
     def _open(self, path: Path) -> str:
         try:
@@ -200,9 +207,28 @@ def _loaded(path: Path, modified: int, size: int, threads: int) -> ExportedModel
     return MODEL_CLASSES[path.suffix](path)
 
 
+def _is_usable(column: Any) -> bool:
+    """Whether torch can use the memory of a column."""
+    return isinstance(column, np.ndarray) and column.flags.c_contiguous and column.flags.writeable
+
+
 @dataclass
 class ExportedModelRunner(ModelRunner):
     """Runs an exported model. `recipe` reconstructs objects from its outputs."""
+
+    def portion(self, samples: Table) -> SamplePortion:
+        """Prepare samples. Their memory is used as it is where that is possible."""
+        assert isinstance(self.model, ExportedModel)
+        names = {item.column for item in self.model.facts.inputs}
+        if not self.model.uses_memory or not all(_is_usable(samples.get(name)) for name in names):
+            return super().portion(samples)
+        tensors = {name: torch.from_numpy(samples.fixed(name)) for name in names}
+        starts = range(0, len(samples), self.size)
+        batches = [
+            Batch(min(self.size, len(samples) - start), {n: t[start : start + self.size] for n, t in tensors.items()})
+            for start in starts
+        ]
+        return SamplePortion(samples, batches)
 
     def outputs(self, batch: Batch) -> Any:
         try:
@@ -251,8 +277,21 @@ def recipe_from_facts(facts: ExportFacts) -> Recipe:
         RecipeError: It is not installed here.
     """
     saved = Path(facts.recipe.partition(".py:")[0] + ".py")
-    kind = find(facts.recipe if saved.is_file() or not facts.original_recipe else facts.original_recipe)
-    return kind(validate(kind.Config, Document(facts.settings, source="the exported model")))
+    location = facts.recipe if saved.is_file() or not facts.original_recipe else facts.original_recipe
+    if "." in location:  # a file, which may change
+        return _build_recipe(location, facts.settings)
+    return _installed_recipe(location, json.dumps(facts.settings))
+
+
+@functools.lru_cache(maxsize=_LOADED_MODELS)
+def _installed_recipe(name: str, settings: str) -> Recipe:
+    """Return a recipe by name. It is kept, because many small predictions would check the same settings each time."""
+    return _build_recipe(name, json.loads(settings))
+
+
+def _build_recipe(location: str, settings: dict[str, Any]) -> Recipe:
+    kind = find(location)
+    return kind(validate(kind.Config, Document(settings, source="the exported model")))
 
 
 def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
@@ -269,12 +308,24 @@ def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
         ConfigError: The file does not exist or cannot be read.
     """
     kind = MODEL_CLASSES[path.suffix]
-    if kind.holds_code and path.exists() and not is_file_trusted(path):
+    if kind.holds_code and path.exists() and not _is_trusted(path):
         raise refusal(path, _OTHER, [f"a {path.suffix} file is a program"])
     facts = read_facts(path)
-    if use_recipe and not is_file_trusted(path) and code_references({"recipe": facts.recipe, **facts.settings}):
+    if use_recipe and not _is_trusted(path) and code_references({"recipe": facts.recipe, **facts.settings}):
         raise refusal(path, _OTHER, [f"the recipe {facts.recipe}"])
     return facts
+
+
+def _is_trusted(path: Path) -> bool:
+    """Whether this user exported or trusts a file. One that did not change since it was trusted is not hashed again."""
+    status = path.stat()
+    state = (path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+    if path.is_file() and state in _trusted_files:
+        return True
+    trusted = is_file_trusted(path)
+    if trusted:
+        _trusted_files.add(state)
+    return trusted
 
 
 def read_facts(path: Path) -> ExportFacts:

@@ -137,5 +137,5 @@ def _join_outputs(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outpu
             return None
         if len({part.shape[1:] for part in parts}) > 1:
             return None
-        joined[name] = torch.cat(parts)
+        joined[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
     return joined

@@ -31,6 +31,7 @@ from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
+from clew.training.model_recipe import is_model
 from clew.training.run_recipe import recipe_of_run
 
 
@@ -176,11 +177,14 @@ def _task_of_file(file: Any, request: _Request) -> Make:
     path = Path(file).absolute()
     if request.trust:
         trust_file(path)
-    facts, run = exported_model.read_trusted_facts(path, request.recipe is None), exported_model.meeting_run(path)
+    given = request.recipe
+    if not isinstance(given, (str, Path)) and is_model(given):
+        given = None  # the file holds its model
+    facts, run = exported_model.read_trusted_facts(path, given is None), exported_model.meeting_run(path)
     is_raw = bool(request.input) or request.events is not None
     if request.data is None and not is_raw:
         raise ConfigError(f"{file}: give the events to predict: a dataset (--dataset), or raw events (--input)")
-    recipe = exported_model.recipe_from_facts(facts) if request.recipe is None else resolve(request.recipe)
+    recipe = exported_model.recipe_from_facts(facts) if given is None else resolve(given)
     events = None
     if is_raw:
         saved = facts.transforms, facts.input_items

@@ -155,7 +155,11 @@ class EventsInMemory:
     source: RawEvents
     table: Table
     title: ClassVar[str] = "events in memory"
-    ahead: ClassVar[int] = 1
+
+    @property
+    def ahead(self) -> int:
+        """A thread that prepares the next events costs more than it saves if there are few."""
+        return int(self.table.nbytes > _MAX_BYTES)
 
     @property
     def total(self) -> int | None:
@@ -166,5 +170,7 @@ class EventsInMemory:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         batches = min(_MAX_BATCHES, max(len(self.table) // (size * ranks * _MIN_UNITS), 1))
+        if ranks == 1 and not self.ahead:
+            batches = -(-len(self.table) // size)  # one unit
         table = share_items(self.table, self.source.input_items() or ())
         yield from stages.table_pieces(self.source.recipe, self.source.fitted_transforms(), table, size * batches)

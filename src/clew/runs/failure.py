@@ -103,7 +103,7 @@ _TEXTS: dict[str, Any] = {
     "validation": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {_numbers(r['metrics'])}",
     "workers": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {len(r['workers'])} workers, {r['bytes']:,} bytes",
     "note": lambda r: r["message"],
-    "resume": lambda r: f"from step {r['step']} ({r['file']})",
+    "resume": lambda r: f"from step {r['step']}{' (' + r['file'] + ')' if r['file'] else ''}",
     "checkpoint": lambda r: f"step {r['step']}: {r['file']}",
     "end": lambda r: f"{r['status']}: {r['message']}",
 }

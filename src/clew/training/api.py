@@ -197,7 +197,7 @@ def resume(
     """Continue a run that was stopped, interrupted or killed, from its newest state; or train a finished run longer.
 
     On the same number of workers the result is that of a run that was never stopped, bit for bit. On others the
-    samples come in the same order.
+    samples come in the same order. An estimator is trained again from its first round, with the same result.
 
     Args:
         run: The run, its folder or its name.
@@ -227,6 +227,7 @@ def resume(
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
     document = with_defaults(Document(settings, source="clew.resume"), {**recorded, "start_from": None})
     chosen = context.with_workers(validate(TrainConfig, document))
+    chosen = _estimator_settings(work, chosen) if work.has_estimator else chosen
     if run.state == "finished" and chosen.epochs <= config.epochs and (again or chosen.store is not None):
         return _store(run, chosen, context)  # it may have been killed before it was stored
     check_same_dataset(run, Dataset(chosen.dataset))
@@ -247,13 +248,14 @@ def _resumable(run: Run, recipe: Any, *, current_code: bool, again: bool) -> tup
     """Return the recipe and the settings of a run.
 
     Raises:
-        RunError: The run trains an estimator, which has no state to continue from.
+        RunError: The run is finished and trains an estimator, which cannot be trained longer.
     """
     from clew.training.run_recipe import recipe_of_run
 
     work, config = recipe_of_run(run, recipe, current_code=current_code)
-    if work.has_estimator and not (again and run.state == "finished"):
-        raise RunError(f"{run.path}: an estimator is not resumed; train it again: clew train {run.path} --output NEW")
+    if work.has_estimator and run.state == "finished" and not again:
+        hint = f"for another number of rounds: clew train {run.path} --set model.arguments=... --output NEW"
+        raise RunError(f"{run.path} is finished, and an estimator is not trained longer; {hint}")
     return work, config
 
 

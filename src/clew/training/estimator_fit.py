@@ -1,7 +1,8 @@
 """Trains an estimator (boosted trees, scikit-learn) on a dataset in memory, and records it like a network.
 
 One process fits it, with threads. A boosting round counts as an epoch: records hold its training and validation loss.
-The fitted estimator is the checkpoint `best` and `last`. An estimator that was stopped is trained from the start again.
+The fitted estimator is the checkpoint `best` and `last`. A run that was stopped or killed is resumed from its first
+round: the same seed and the same samples give the result of a run that was never stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from clew.data.dataset import Dataset
 from clew.data.dataset.sample_store import MemorySamples
 from clew.data.dataset.sampler import Sampler
 from clew.data.table import WEIGHT, Ragged, Table
-from clew.errors import ConfigError, DataError, LeaseError, StoppedError, list_names
+from clew.errors import ConfigError, DataError, LeaseError, list_names
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.models.estimators import EstimatorData, EstimatorModule, library_of
@@ -113,6 +114,8 @@ def run_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any = None)
         system_monitor(run, start.config, place, device),
         run_repeatedly(session.stop.renew_lease, every=_LEASE_SECONDS, name="lease"),
     ):
+        if start.resume:
+            session.writer.write("resume", epoch=0, step=0, samples=0, file="", damaged=[])
         _Fit(run, start.recipe, start.config, session).train()
 
 
@@ -192,6 +195,7 @@ class _Fit:
 
     def _on_round(self, rounds: int, train: Mapping[str, float], val: Mapping[str, float]) -> None:
         """Record a round. Of many rounds, every second, third, ... is recorded."""
+        self.session.stop.can_save = True  # from here on the first Ctrl-C stops after a round
         self._check_stop()
         self.rounds = rounds
         if rounds % -(-self.config.epochs // _MAX_RECORDS) and rounds != self.config.epochs:
@@ -227,9 +231,7 @@ class _Fit:
         if stop.lease_lost:
             raise LeaseError(f"{self.run.path} was assigned to another process")
         if stop.requested:
-            reason = f" ({stop.reason})" if stop.reason else ""
-            again = f"train it again: clew train {self.run.path} --output NEW"
-            raise StoppedError(f"stopped after {self.rounds} rounds{reason}; an estimator is not resumed, {again}")
+            raise stop.stopped_error(self.rounds, self.run.path)
 
     def _validate(self) -> None:
         """Compute all metrics of the validation split, and save the estimator."""

@@ -330,5 +330,7 @@ def _tensor(table: Table, name: str, copy: bool = True) -> TensorColumn:
 
 def _aligned(values: NDArray[Any]) -> Tensor:
     """Return a copy in memory of torch, which is aligned: matrix products can round differently for another
-    alignment."""
-    return torch.asarray(np.ascontiguousarray(values), copy=True)  # what is read may not be writeable
+    alignment. NumPy copies: torch would wake threads that cost more than they save."""
+    tensor = torch.empty(values.shape, dtype=torch.from_numpy(np.empty(0, values.dtype)).dtype)
+    tensor.numpy()[...] = values
+    return tensor

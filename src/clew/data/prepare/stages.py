@@ -89,11 +89,12 @@ def table_pieces(
     """
     check_events(table, "the events")  # the whole table: a message then has the number of the event
     for start in range(0, len(table), size):
-        yield partial(_prepare_all, recipe, transforms, table.slice(start, start + size))
+        part = table if size >= len(table) else table.slice(start, start + size)
+        yield partial(_prepare_all, recipe, transforms, part)
 
 
 def _prepare_all(recipe: Recipe, transforms: Sequence[Transform], events: Table) -> Table:
-    samples = _prepare_from(recipe, transforms, True, lambda: events, "the events")
+    samples = _prepare_checked(recipe, transforms, events, "the events")
     if len(samples) != len(events):
         raise DataError(f"some events do not pass {_cuts(transforms)}; remove them, so that every event gets one row")
     return samples
@@ -111,8 +112,11 @@ def _prepare_from(
     labels = recipe.label_columns()
     with _with_file_name(location), recipe_errors(f"input {location}"):
         events = read()
-    events = check_events(events, location, () if unlabelled else labels)
-    absent = [name for name in labels if name not in events]
+    return _prepare_checked(recipe, transforms, check_events(events, location, () if unlabelled else labels), location)
+
+
+def _prepare_checked(recipe: Recipe, transforms: Sequence[Transform], events: Table, location: str) -> Table:
+    absent = [name for name in recipe.label_columns() if name not in events]
     if absent:
         transforms, removed = without_columns(transforms, absent)
         events = events.pick(*(name for name in events if name not in removed))

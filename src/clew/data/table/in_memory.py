@@ -67,11 +67,9 @@ def to_table(data: Any, names: Sequence[str] = (), needed: Sequence[str] | None 
     if isinstance(data, Table):
         return data
     if is_awkward(data) and data.fields:
-        from clew.data.table.interop import column_paths
+        from clew.data.table.interop import from_awkward
 
-        paths = column_paths(data)
-        names_there = None if needed is None else [name for name in needed if name in paths]
-        return Table.from_awkward(data, columns=names_there)
+        return from_awkward(data, needed, missing=True)
     if is_arrow(data):
         return Table.from_arrow(data)
     if is_polars(data):

@@ -16,14 +16,14 @@ from clew.errors import DataError, nearest
 
 def to_awkward(table: Table) -> ak.Array:
     """Return a table as a record array with one field per column. Values are shared, not copied. Units are lost."""
-    fields = {}
-    for name, column in table.items():
+    fields = []
+    for column in table.values():
         if isinstance(column, Ragged):
             offsets = ak.index.Index64(column.offsets)
-            fields[name] = ak.Array(ak.contents.ListOffsetArray(offsets, ak.from_numpy(column.values, highlevel=False)))
+            fields.append(ak.contents.ListOffsetArray(offsets, ak.from_numpy(column.values, highlevel=False)))
         else:
-            fields[name] = ak.from_numpy(column)
-    return ak.Array(fields) if fields else ak.Array(ak.contents.RecordArray([], [], length=0))
+            fields.append(ak.from_numpy(column, highlevel=False))
+    return ak.Array(ak.contents.RecordArray(fields, list(table), length=len(table)))
 
 
 def to_arrow(table: Table) -> Any:
@@ -43,45 +43,60 @@ def from_arrow(arrow: Any) -> Table:
     return from_awkward(ak.from_arrow(arrow))
 
 
-def column_paths(array: Any) -> dict[str, tuple[str, ...]]:
-    """Return the columns that an array has: the path of fields of each, by name.
+def _named_fields(array: Any, names: Sequence[str] | None = None) -> dict[str, tuple[str | None, Any]]:
+    """Return the columns that an array has: by name the record that holds it, if any, and the field.
 
     A field that holds records is one column per field of the records, with the name `record_field`.
+
+    Args:
+        array: The array.
+        names: Only columns with these names are needed; others may be missing in the result. Default: all.
     """
-    paths: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str | None, Any]] = {}
     layout = ak.to_layout(array)  # of arrays with behaviours, an access by name may compute something or fail
+    needed = None if names is None else {start for name in names for start in _starts(name)}
     for name in layout.fields:
-        inner = layout[name].fields
+        if needed is not None and name not in needed:
+            continue
+        field = layout.content(name) if isinstance(layout, ak.contents.RecordArray) else layout[name]
+        inner = {} if isinstance(field, ak.contents.NumpyArray) else {each: f"{name}_{each}" for each in field.fields}
         if inner:
-            paths |= {f"{name}_{each}": (name, each) for each in inner}
+            chosen = {each: title for each, title in inner.items() if names is None or title in names}
+            columns |= {title: (name, field[each]) for each, title in chosen.items()}
         else:
-            paths[name] = (name,)
-    return paths
+            columns[name] = (None, field)
+    return columns
 
 
-def from_awkward(array: Any, columns: Sequence[str] | None = None) -> Table:
+def _starts(name: str) -> list[str]:
+    """Return the fields that may hold a column: `Jet_btag_up` is a field, or in `Jet_btag` or `Jet`."""
+    words = name.split("_")
+    return ["_".join(words[:count]) for count in range(1, len(words) + 1)]
+
+
+def from_awkward(array: Any, columns: Sequence[str] | None = None, *, missing: bool = False) -> Table:
     """Return a record array as a table.
 
     Args:
         array: Its fields are flat, regular, lists of one level, or records of these.
         columns: The columns to convert. Default: all.
+        missing: Whether `columns` may be missing in the array. They are then left out.
 
     Raises:
         DataError: a field is nested deeper, or holds options or strings; or there is no such column.
     """
     if not ak.fields(array):
         raise DataError("an awkward array becomes a table only when it has named fields")
-    paths, layout = column_paths(array), ak.to_layout(array)
+    fields = _named_fields(array, columns)
     for name in columns or ():
-        if name not in paths:
-            raise DataError(f"no field '{name}' in the awkward array{nearest(name, paths)}")
+        if name not in fields and not missing:
+            raise DataError(f"no field '{name}' in the awkward array{nearest(name, _named_fields(array))}")
     shared: dict[Hashable, Any] = {}
     result: dict[str, Column] = {}
-    for name in paths if columns is None else columns:
-        path = paths[name]
-        field = layout[path[0]] if len(path) == 1 else layout[path[0]][path[1]]
+    for name in fields if columns is None else [name for name in columns if name in fields]:
+        record, field = fields[name]
         try:
-            result[name] = _column(field, path[0] if len(path) > 1 else None, shared)
+            result[name] = _column(field, record, shared)
         except (ValueError, TypeError, AttributeError) as error:
             raise DataError(f"field '{name}' of type {ak.type(field)} is not a table column") from error
     return Table(result)
@@ -89,6 +104,10 @@ def from_awkward(array: Any, columns: Sequence[str] | None = None) -> Table:
 
 def _column(field: Any, record: str | None, shared: dict[Hashable, Any]) -> Column:
     """Return a field as a column. Lists in one record are the same items; other lists if their lengths are equal."""
+    if isinstance(field, ak.contents.NumpyArray) and not field.parameters:
+        values = field.data
+        if isinstance(values, np.ndarray) and values.flags.c_contiguous:  # the usual case, and much faster
+            return values
     packed = ak.to_packed(field, highlevel=False)
     if packed.is_option and packed.content.is_list:  # Arrow marks lists that may be missing
         if ak.any(ak.is_none(packed)):

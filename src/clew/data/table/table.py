@@ -275,8 +275,9 @@ class Table(TableConversions, Mapping[str, "Column"]):
         if nan == "allow":
             return self
         bad = np.zeros(len(self), dtype=bool)
-        for name, column in self.items():
-            events = events_not_finite(column)
+        with np.errstate(over="ignore", invalid="ignore"):
+            not_finite = {name: events_not_finite(column) for name, column in self.items()}
+        for name, events in not_finite.items():
             if nan == "error" and events.size:
                 raise DataError(f"column '{name}' holds NaN or infinity, first in event {self._number(events[0])}")
             bad[events] = True

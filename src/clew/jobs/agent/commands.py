@@ -15,6 +15,9 @@ from clew.jobs.task import ScriptTask, Task, TrainTask, TrialsTask, command_task
 from clew.runs import Run
 from clew.storage import is_url
 
+_WITHOUT_RECIPE = (("--model",), ("--estimator",))
+"""How the arguments of a training without a recipe start."""
+
 
 def _train(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
@@ -23,7 +26,7 @@ def _train(order: JobOrder, root: AgentFolder) -> Task:
         return TrainTask(resume=str(run.path), continues=True)
     if run.path.exists():
         shutil.rmtree(run.path)  # started, but nothing was saved
-    if order.arguments[:1] == ("--model",):
+    if order.arguments[:1] in _WITHOUT_RECIPE:
         return command_task(["train", *_local_arguments(order, folder), "--output", str(run.path)])
     if order.arguments:
         dataset = _option("--dataset", _dataset(order, root))

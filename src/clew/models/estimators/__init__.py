@@ -5,7 +5,7 @@ those of one package.
 """
 
 from clew.models.estimators.library import EstimatorData, Library
-from clew.models.estimators.lookup import LIBRARIES, library_of, load_estimator, reference_of
+from clew.models.estimators.lookup import LIBRARIES, check_name, library_of, load_estimator, reference_of
 from clew.models.estimators.module import EstimatorModule
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "EstimatorData",
     "EstimatorModule",
     "Library",
+    "check_name",
     "library_of",
     "load_estimator",
     "reference_of",

@@ -46,10 +46,9 @@ def load_estimator(name: str, arguments: Mapping[str, Any], *, classes: bool) ->
     Raises:
         ConfigError, RecipeError: There is no such estimator, or it does not accept the arguments.
     """
+    check_name(name)
     if name in LIBRARIES:
         name = LIBRARIES[name][0 if classes else 1]
-    elif ":" not in name:
-        raise ConfigError(f"no estimator '{name}'; write {_FORMS}")
     _check_installed(name)
     make = load_code(name)
     try:
@@ -57,6 +56,16 @@ def load_estimator(name: str, arguments: Mapping[str, Any], *, classes: bool) ->
     except TypeError as error:
         raise ConfigError(f"{name} cannot be called with {dict(arguments)}: {error}") from error
     return check_estimator(estimator, name)
+
+
+def check_name(name: str) -> None:
+    """Check that a name has one of the forms that `load_estimator` accepts.
+
+    Raises:
+        ConfigError: It has none of them.
+    """
+    if name not in LIBRARIES and ":" not in name:
+        raise ConfigError(f"no estimator '{name}'; write {_FORMS}")
 
 
 def _check_installed(name: str) -> None:

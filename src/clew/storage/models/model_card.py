@@ -116,6 +116,7 @@ def _best_validation(run: Run) -> Mapping[str, Any]:
     metric = best.get("metric", "loss")
     sign = -1 if (best.get("direction") or natural_direction(metric)) == "maximize" else 1
     validations = [each for each in run.history(run.main_stream) if each["kind"] == "validation"]
+    validations = [each for each in validations if not each.get("partial")] or validations  # rounds of an estimator
     with_metric = [each for each in validations if _is_number(each["metrics"].get(metric))]
     return (
         min(with_metric, key=lambda each: sign * each["metrics"][metric])

@@ -1,0 +1,51 @@
+"""The notebooks in `examples/`: every cell of each runs in a real kernel, and they are stored without outputs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples"
+BOOKS = sorted(FOLDER.glob("*.ipynb"))
+SHOWN = {
+    "columnar": ["text/html", "'events': 3000"],
+    "lightning": ["text/html", "image/png"],
+    "trees_and_network": ["text/html", "runs/network"],
+    "weaver": ["text/html", "score_jet_isTop"],
+}
+"""What the outputs of a notebook contain: kinds of output, and text."""
+
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+
+
+def test_every_notebook_is_expected() -> None:
+    assert [path.stem for path in BOOKS] == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs(path: Path) -> None:
+    cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+    assert path.stat().st_size < 20_000
+
+
+@pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+def test_every_cell_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    book = read(path)
+    nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
+    shown = str([output.get("data", output.get("text")) for output in outputs])
+    for text in SHOWN[path.stem]:
+        assert text in shown, shown[-3000:]
