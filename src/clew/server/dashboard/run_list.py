@@ -76,19 +76,29 @@ def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection)
     Raises:
         QueryError: the query cannot be understood.
     """
-    gone = runs.c.deleted.is_not(None) if selection.archived == "deleted" else runs.c.deleted.is_(None)
-    query = visible_runs(viewer).where(gone)
-    if selection.archived not in ("with", "deleted"):
-        query = query.where(runs.c.archived.is_not(None) if selection.archived == "only" else runs.c.archived.is_(None))
+    query = visible_runs(viewer).where(*_marked(runs, selection.archived))
     if selection.state:
         query = query.where(runs.c.state == selection.state)
     if selection.tag:
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == selection.tag)))
     if selection.plain:
         other = runs.alias()
-        newest = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study).scalar_subquery()
+        newest = sa.select(sa.func.max(other.c.id)).where(
+            other.c.study == runs.c.study, *_marked(other, selection.archived)
+        )
+        newest = newest.scalar_subquery()
         query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
     return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
+
+
+def _marked(table: sa.FromClause, archived: str) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions of runs that are current, archived or deleted."""
+    if archived == "deleted":
+        return [table.c.deleted.is_not(None)]
+    current = [table.c.deleted.is_(None)]
+    if archived == "with":
+        return current
+    return [*current, table.c.archived.is_not(None) if archived == "only" else table.c.archived.is_(None)]
 
 
 def listed(connection: sa.Connection, query: sa.Select[Any], sort: str, *, limit: int, offset: int) -> list[RunRow]:
@@ -132,9 +142,13 @@ def _rows(connection: sa.Connection, query: sa.Select[Any], numbers: list[int]) 
 
 
 def study_facts(connection: sa.Connection, numbers: Collection[int]) -> dict[int, Mapping[str, Any]]:
-    """Return name and number of runs of studies, by id."""
-    count = sa.select(sa.func.count()).where(runs.c.study == studies.c.id).scalar_subquery().label("count")
-    query = sa.select(studies.c.id, studies.c.name, count).where(studies.c.id.in_(list(numbers)))
+    """Return name, number of runs and best loss of studies, by id. Deleted runs do not count."""
+    of_study = sa.and_(runs.c.study == studies.c.id, runs.c.deleted.is_(None))
+    count = sa.select(sa.func.count()).where(of_study).scalar_subquery().label("count")
+    best = sa.select(sa.func.min(summary.c.min)).join(runs, runs.c.id == summary.c.run)
+    best = best.where(of_study, summary.c.name == LOSS_METRICS[0])
+    columns = (studies.c.id, studies.c.name, count, best.scalar_subquery().label("best"))
+    query = sa.select(*columns).where(studies.c.id.in_(list(numbers)))
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()} if numbers else {}
 
 

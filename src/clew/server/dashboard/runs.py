@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import sqlalchemy as sa
 from fastapi import Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from clew.runs.folder import STATES
 from clew.runs.query import FACTS, QueryError
@@ -112,6 +113,15 @@ def curves(request: Request, viewer: layout.Viewer, number: Number) -> Response:
 def report(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     """The report that the run wrote, in a sandbox."""
     return run.report(request, viewer, number)
+
+
+@router.get("/runs/{number}/console")
+def console(
+    request: Request, viewer: layout.Viewer, number: Number, after: Annotated[str, Query(max_length=4000)] = ""
+) -> Response:
+    """What the run printed since the position `after`, and the next position. The page of its log asks for it."""
+    part = run.output_after(request, viewer, number, after)
+    return JSONResponse({"text": part.text, "next": part.next})
 
 
 @router.get("/runs/{number}/{tab}")

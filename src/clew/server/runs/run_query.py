@@ -28,7 +28,10 @@ _COLUMNS: dict[str, sa.ColumnElement[Any]] = {
     "speed": runs.c.samples_per_second,
     "started": runs.c.begun,
     "owner": users.c.name,
-    "seconds": sa.func.coalesce(runs.c.ended, runs.c.updated) - runs.c.begun,
+    "seconds": sa.case(
+        (runs.c.ended.is_not(None), runs.c.ended), (runs.c.state.in_(("created", "running")), runs.c.updated)
+    )
+    - runs.c.begun,
 }
 """Columns of facts whose names differ."""
 
