@@ -116,7 +116,7 @@ def test_trials_fold_under_their_study_and_runs_sort_by_start(visitor: Visitor, 
     page = visitor.open("/runs")
     assert page.locator(f"a[href='/studies/{study}']").count() == 1
     folded = page.locator(f"tr:has(a[href='/studies/{study}'])")
-    assert folded.locator("[data-label='Best loss']").inner_text() == "0.2500"  # of all trials
+    assert folded.locator("[data-label='Best loss']").inner_text() == "0.25"  # of all trials
     page.click("text=3 trials")
     page.wait_for_url("**/runs?q=study*")
     assert set(page.locator("table.cards tbody td:nth-child(2) > a").all_inner_texts()) == {
@@ -134,10 +134,10 @@ def test_a_run_that_was_killed_took_until_its_last_record(visitor: Visitor, clie
     send(client, run, start(), step(1, 1), {**step(2, 2), "time": 1090.0})  # recorded in 1970, sent today
     assert client.patch(f"/api/v1/runs/{run}", json={"state": "interrupted"}).status_code == 200
     page = visitor.open("/runs?q=killed-long-ago")
-    assert page.inner_text("[data-label='Took']") == "1 min 30 s"
+    assert page.inner_text("[data-label='Took']") == "1 m 30 s"
     assert len(client.get("/api/v1/runs", params={"where": "name:killed-long seconds < 100"}).json()["items"]) == 1
     visitor.open(f"/runs/{run}")
-    assert "1 min 30 s" in page.inner_text(".tiles")
+    assert "1 m 30 s" in page.inner_text(".tiles")
 
 
 def test_the_api_takes_the_same_query(client: httpx.Client, four: list[int]) -> None:

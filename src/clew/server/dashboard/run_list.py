@@ -83,10 +83,8 @@ def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection)
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == selection.tag)))
     if selection.plain:
         other = runs.alias()
-        newest = sa.select(sa.func.max(other.c.id)).where(
-            other.c.study == runs.c.study, *_marked(other, selection.archived)
-        )
-        newest = newest.scalar_subquery()
+        trials = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study)
+        newest = trials.where(*_marked(other, selection.archived)).scalar_subquery()
         query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
     return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
 
@@ -95,7 +93,7 @@ def _marked(table: sa.FromClause, archived: str) -> list[sa.ColumnElement[bool]]
     """Return the conditions of runs that are current, archived or deleted."""
     if archived == "deleted":
         return [table.c.deleted.is_not(None)]
-    current = [table.c.deleted.is_(None)]
+    current: list[sa.ColumnElement[bool]] = [table.c.deleted.is_(None)]
     if archived == "with":
         return current
     return [*current, table.c.archived.is_not(None) if archived == "only" else table.c.archived.is_(None)]
