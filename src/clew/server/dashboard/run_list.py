@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -71,12 +71,12 @@ def run_selection(
 
 
 def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection) -> sa.Select[Any]:
-    """Return the statement of the runs of a selection, without an order.
+    """Return the statement of the ids of the runs of a selection, without an order.
 
     Raises:
         QueryError: the query cannot be understood.
     """
-    query = visible_runs(viewer).where(*_marked(runs, selection.archived))
+    query = sa.select(runs.c.id).where(viewer.visible(runs), *_marked(runs, selection.archived))
     if selection.state:
         query = query.where(runs.c.state == selection.state)
     if selection.tag:
@@ -99,42 +99,48 @@ def _marked(table: sa.FromClause, archived: str) -> list[sa.ColumnElement[bool]]
     return [*current, table.c.archived.is_not(None) if archived == "only" else table.c.archived.is_(None)]
 
 
-def listed(connection: sa.Connection, query: sa.Select[Any], sort: str, *, limit: int, offset: int) -> list[RunRow]:
-    """Return a part of the runs in their order. Runs without the value that they are sorted by come last.
+def listed(
+    connection: sa.Connection, viewer: Caller, selection: RunSelection, *, limit: int, offset: int = 0
+) -> list[int]:
+    """Return the numbers of a part of the runs in their order. Runs without the value of the sort key come last.
 
     Args:
         connection: An open connection.
-        query: The statement of the runs.
-        sort: The sort key; with a minus in reverse.
+        viewer: Who sees the list.
+        selection: Which runs, in which order.
         limit: Number of runs.
         offset: Runs to skip.
 
     Raises:
-        QueryError: no run has the sort key.
+        QueryError: the query cannot be understood, or no run has the sort key.
     """
-    descending, name = sort.startswith("-"), sort.lstrip("-")
+    ids = selected(connection, viewer, selection)
+    descending, name = selection.sort.startswith("-"), selection.sort.lstrip("-")
     key = _BEST_LOSS if name == "loss" else sort_key(name, known_names(connection))
-    ids = query.with_only_columns(runs.c.id)  # sorting ids only is several times faster than sorting rows
-    if not isinstance(key, int):
-        order = (key.desc() if descending else key).nulls_last()
-        ordered = ids.order_by(order, runs.c.id.desc()).limit(limit).offset(offset)
-        return _rows(connection, query, list(connection.scalars(ordered)))
-    c = run_values.c
-    columns = [column.desc() if descending else column for column in (c.number, c.text)]
-    with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))
-    first = with_value.order_by(*columns, runs.c.id.desc()).limit(limit).offset(offset)
-    numbers = list(connection.scalars(first))
-    if len(numbers) < limit:
-        count = connection.scalar(sa.select(sa.func.count()).select_from(with_value.subquery())) or 0
+    if isinstance(key, int):
+        c = run_values.c
+        with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))
         without = ids.where(runs.c.id.not_in(sa.select(c.run).where(c.name == key)))
+        columns: list[sa.ColumnElement[Any]] = [c.number, c.text]
+    elif isinstance(key, sa.Column) and selection.plain:
+        # without NULLS LAST in the order, PostgreSQL too reads the first of many runs from the index of the column
+        with_value, without, columns = ids.where(key.is_not(None)), ids.where(key.is_(None)), [key]
+    else:
+        order = (key.desc() if descending else key).nulls_last()
+        return list(connection.scalars(ids.order_by(order, runs.c.id.desc()).limit(limit).offset(offset)))
+    ordered = with_value.order_by(*(each.desc() if descending else each for each in columns), runs.c.id.desc())
+    numbers = list(connection.scalars(ordered.limit(limit).offset(offset)))
+    if len(numbers) < limit:
+        counted = sa.select(sa.func.count()).select_from(with_value.subquery())
+        count = offset + len(numbers) if numbers or not offset else connection.scalar(counted) or 0
         rest = without.order_by(runs.c.id.desc()).limit(limit - len(numbers)).offset(max(offset - count, 0))
         numbers += connection.scalars(rest)
-    return _rows(connection, query, numbers)
+    return numbers
 
 
-def _rows(connection: sa.Connection, query: sa.Select[Any], numbers: list[int]) -> list[RunRow]:
+def rows_of(connection: sa.Connection, viewer: Caller, numbers: Sequence[int]) -> list[RunRow]:
     """Return the rows of runs in the order of their numbers."""
-    rows = connection.execute(query.where(runs.c.id.in_(numbers))).mappings()
+    rows = connection.execute(visible_runs(viewer).where(runs.c.id.in_(numbers))).mappings()
     by_number = {row["id"]: _values(row) for row in rows}
     return run_rows(connection, [by_number[number] for number in numbers])
 
