@@ -63,10 +63,18 @@ def explore_data(connection: sa.Connection, names: Mapping[int, str]) -> dict[st
         each["shown"] = True
     chosen = [*settings, *metrics][:_MAX_COLUMNS] if len(columns) > _MAX_COLUMNS else columns
     rows = [
-        {"id": number, "name": name, "values": [values.get(number, {}).get(each["name"]) for each in chosen]}
+        {"id": number, "name": name, "values": [_cell(each, values.get(number, {})) for each in chosen]}
         for number, name in names.items()
     ]
     return {"columns": chosen, "runs": rows}
+
+
+def _cell(column: Mapping[str, Any], values: Mapping[str, Any]) -> float | str | None:
+    """Return the value of a run on an axis; None if it has none, or a number has none (`null`)."""
+    value = values.get(column["name"])
+    if value is None or "choices" not in column:
+        return None if isinstance(value, str) else value
+    return str(value)
 
 
 def _order(key: str) -> tuple[bool, bool, int, str]:
@@ -80,7 +88,10 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
     present = set(values) - {None}
     if len(present) < 2:
         return None
-    if any(isinstance(value, str) for value in present):
+    numbers = {value for value in present if not isinstance(value, str)}
+    if len(numbers) > 1 and present - numbers <= {"null"}:
+        present = numbers
+    if present != numbers:
         choices = sorted({str(value) for value in present})
         return {"name": name, "choices": choices, "shown": False} if len(choices) <= _MAX_CHOICES else None
     low, high = min(present), max(present)

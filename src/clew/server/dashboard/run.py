@@ -174,7 +174,7 @@ def _time_tiles(context: _RunContext) -> list[dict[str, str]]:
     if times is None:
         return []
     known = {"time per epoch": times.seconds_per_epoch, "load time": times.load_seconds}
-    tiles = [_tile(name, f"{seconds:.3g} s") for name, seconds in known.items() if seconds is not None]
+    tiles = [_tile(name, duration(seconds)) for name, seconds in known.items() if seconds is not None]
     share = times.shares.get("data wait")
     return [*tiles, *([] if share is None else [_tile("data wait", percent(share), "of the time")])]
 

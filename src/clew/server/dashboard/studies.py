@@ -118,6 +118,13 @@ def _trial_runs(connection: sa.Connection, trial_jobs: Mapping[int, Any]) -> dic
     return {(row.job, row.name): row.id for row in connection.execute(query)}
 
 
+def _recipe(connection: sa.Connection, row: Mapping[str, Any]) -> str:
+    """Return the name of the recipe of a study: that of its settings, or of its trials; empty if neither is known."""
+    recipe = str(_mapping(row["spec"]).get("recipe", ""))
+    recipe = recipe or connection.scalar(sa.select(sa.func.max(runs.c.recipe)).where(runs.c.study == row["id"])) or ""
+    return short_recipe(recipe) if recipe else ""
+
+
 def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     query = sa.select(trials.c.state, trials.c["values"]).where(trials.c.study == row["id"]).order_by(trials.c.number)
     all_trials = [dict(each) for each in connection.execute(query).mappings()]
@@ -130,7 +137,7 @@ def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, An
         **row,
         "owner": row["owner_name"],
         "state": _state(row, all_trials),
-        "recipe": short_recipe(str(_mapping(row["spec"]).get("recipe", ""))) if row["spec"] else "",
+        "recipe": _recipe(connection, row),
         "done": sum(state in ("complete", "pruned", "failed") for state in states),
         "running": states.count("running"),
         "planned": _planned(row),
