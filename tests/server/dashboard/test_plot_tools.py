@@ -107,6 +107,23 @@ def test_runs_are_compared_grouped_and_brushed(visitor: Visitor, client: httpx.C
     assert visitor.faults == []
 
 
+def test_lines_stay_between_the_ends_of_their_axes(visitor: Visitor, client: httpx.Client) -> None:
+    rows = ((2, "null"), (20, "a"), (None, 7.5))  # a number or nothing; texts and a number
+    for place, (every, kind) in enumerate(rows):
+        name = f"axes-{place}"
+        config = {"train": {"log_every": every, "kind": kind}}
+        client.post("/api/v1/runs", json={"uid": name, "name": name, "config": config})
+    page = visitor.open("/explore?q=axes-")
+    page.wait_for_selector("svg.parallel path", state="attached")
+    low, high = page.evaluate("""() => {
+      const axis = document.querySelector("svg.parallel .grip").getBBox();
+      const boxes = [...document.querySelectorAll("svg.parallel path")].map(each => each.getBBox());
+      return [Math.min(...boxes.map(each => each.y)) - axis.y,
+              axis.y + axis.height - Math.max(...boxes.map(each => each.y + each.height))];
+    }""")
+    assert low >= 0 and high >= 0 and visitor.faults == []
+
+
 def test_a_study_sorts_its_trials_and_trains_the_best_on(visitor: Visitor, client: httpx.Client) -> None:
     space = {"train.optimizer.lr": {"log": [1e-4, 0.1]}, "model.hidden": {"uniform": [8, 64], "integer": True}}
     body = {"name": "sorted", "tune": {"space": space, "objective": "val/loss", "trials": 8}, "external": True}
