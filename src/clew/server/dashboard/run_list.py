@@ -84,7 +84,7 @@ def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection)
     if selection.plain:
         other = runs.alias()
         trials = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study)
-        newest = trials.where(*_marked(other, selection.archived)).scalar_subquery()
+        newest = trials.where(viewer.visible(other), *_marked(other, selection.archived)).scalar_subquery()
         query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
     return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
 
