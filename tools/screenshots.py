@@ -133,7 +133,8 @@ def _fill(client: Any, dataset: Path) -> None:
 
 def _photograph(live: Live, output: Path) -> None:
     with live.client() as client:
-        runs = {run["name"]: run["id"] for run in client.get("/api/v1/runs?limit=1000").json()["items"]}
+        newest_last = reversed(client.get("/api/v1/runs?limit=1000").json()["items"])
+        runs = {run["name"]: run["id"] for run in newest_last}
         studies = client.get("/api/v1/studies").json()["items"]
     chosen = [runs[f"tracking-{name}"] for name in ("baseline", "slow", "narrow")]
     with sync_playwright() as playwright:

@@ -137,3 +137,18 @@ with recorded_console(run):
 def test_lines_are_those_that_a_terminal_keeps(parts: list[str], lines: list[str]) -> None:
     stream = PrintedLines()
     assert [line for part in parts for line in stream.feed(part)] == lines
+
+
+def test_a_full_disk_does_not_end_a_training_that_prints(tmp_path: Path) -> None:
+    code = """
+import resource
+with recorded_console(run):
+    print("first")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))  # writing more to any file fails, as on a full disk
+    for number in range(50):
+        print("line", number)
+"""
+    done, text = script(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert "line 49" in done.stdout and text.startswith("first\n") and "line 49" not in text

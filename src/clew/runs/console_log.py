@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clew.core.printed_lines import PrintedLines
-from clew.errors import ClewError, StoppedError
+from clew.errors import ClewError
 from clew.runs.folder import Run
 from clew.runs.records import Record, RecordWriter, read
 
@@ -82,16 +82,25 @@ class _Console:
             return
         with self._lock:
             self._pieces.append((source, text))
-            if self._is_busy:  # the text is from a signal handler: what it interrupted continues with it
-                return
-            self._is_busy = True
-            try:
-                while self._pieces:
-                    source, text = self._pieces.popleft()
-                    if lines := source.feed(text):
-                        self._add_lines("\n".join(lines))
-            finally:
-                self._is_busy = False
+            if not self._is_busy:  # else the text is from a signal handler: what it interrupted continues with it
+                with self._exclusive():
+                    while self._pieces:
+                        source, text = self._pieces.popleft()
+                        if lines := source.feed(text):
+                            self._add_lines("\n".join(lines))
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Let signal handlers only queue what they print. A disk that is full ends the recording, not the print."""
+        self._is_busy = True
+        try:
+            yield
+        except OSError:
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close()
+        finally:
+            self._is_busy = False
 
     def _add_lines(self, text: str) -> None:
         self._waiting.append(text)
@@ -105,10 +114,10 @@ class _Console:
 
     def attach(self, run: Run, stream: str) -> None:
         """Record in a stream of a run from now on, beginning with what was printed before."""
-        with self._lock:
-            path = run.records_folder / f"{stream}.jsonl"
-            if path.exists() and path.stat().st_size > _LARGEST_FILE:
-                return
+        path = run.records_folder / f"{stream}.jsonl"
+        if path.exists() and path.stat().st_size > _LARGEST_FILE:
+            return
+        with self._lock, self._exclusive():
             self._writer, self._characters, self._left_out = run.writer(stream), 0, 0
             waiting, self._waiting = self._waiting, deque(maxlen=_LAST_LINES)
             for text in waiting:
@@ -116,7 +125,7 @@ class _Console:
 
     def detach(self) -> None:
         """Record the last lines, and end."""
-        with self._lock:
+        with self._lock, self._exclusive():
             writer, self._writer = self._writer, None
             if writer is None:
                 return
@@ -187,7 +196,8 @@ class ConsoleReader:
 
     def _streams(self) -> dict[str, str | None]:
         """The streams of printed lines, with their ranks."""
-        names = sorted(path.stem for path in self._run.records_folder.glob(f"{CONSOLE}*.jsonl"))
+        paths = sorted(self._run.records_folder.glob(f"{CONSOLE}*.jsonl"))
+        names = [path.stem for path in paths if path.stat().st_size]
         matches = {name: CONSOLE_STREAM.fullmatch(name) for name in names}
         return {name: match[1] for name, match in matches.items() if match is not None}
 
@@ -213,7 +223,7 @@ def output_text(record: Record, rank: str | None) -> str:
 
 def error_text(error: BaseException) -> str:
     """Return what a log shows of an error: one line for those that clew explains, else the whole traceback."""
-    if isinstance(error, (ClewError, StoppedError)):
+    if isinstance(error, ClewError):
         return f"clew: {error}\n"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted (Ctrl-C)\n"
