@@ -1,15 +1,17 @@
 """How long the list of runs of the dashboard takes over HTTP, with many runs in the database.
 
-    python benchmarks/run_list_page.py [--runs 100000] [--repeat 7] [--json FILE]
+    python benchmarks/run_list_page.py [--runs 100000] [--repeat 7] [--database postgresql] [--json FILE]
 
-Fills an SQLite database with runs of twelve settings and three metrics each, starts `clew serve`, logs in, and times
+Fills a database with runs of twelve settings and three metrics each, starts `clew serve`, logs in, and times
 the list, filters, sorting, grouping and the page of plots: the whole answer, at the client. The target is 300 ms for
-list, filter and sort. On a busy machine compare the processor time of the server, the last column.
+list, filter and sort. On a busy machine compare the processor time of the server, the last column; it does not include
+the processes of PostgreSQL.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from clew.server.database.tables import run_values, runs, value_names
 from tests.server.conftest import Live
+from tests.server.postgres import running
 
 _PAGES = {
     "list": "/runs",
@@ -48,12 +51,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        live = Live(Path(folder) / "service").start()
+    with contextlib.ExitStack() as stack:
+        service = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "service"
+        address, options = f"sqlite:///{service / 'clew.sqlite'}", ["--no-agent"]
+        if arguments.database == "postgresql":
+            url = stack.enter_context(running())
+            address, options = url.replace("postgresql:", "postgresql+psycopg:"), [*options, "--database", url]
+        live = Live(service, tuple(options)).start()
         live.stop()
-        _fill(Path(folder) / "service" / "clew.sqlite", arguments.runs)
+        _fill(address, arguments.runs)
         live.start()
         try:
             figures = _measure(live, arguments.repeat)
@@ -68,13 +77,18 @@ def main() -> None:
         for name, seconds in medians.items()
     ]
     if arguments.json is not None:
-        conditions = {"runs": arguments.runs, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
+        conditions = {
+            "database": arguments.database,
+            "runs": arguments.runs,
+            "cores": os.cpu_count(),
+            "load": os.getloadavg()[0],
+        }
         document = {"bars": bars, "conditions": conditions, "pages": figures}
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _fill(path: Path, count: int) -> None:
-    engine = sa.create_engine(f"sqlite:///{path}")
+def _fill(address: str, count: int) -> None:
+    engine = sa.create_engine(address)
     names = ["train.optimizer.lr", "model.hidden", *_SETTINGS, "val/efficiency", "val/purity", "val/loss"]
     with engine.begin() as connection:
         connection.execute(value_names.insert(), [{"id": place, "name": name} for place, name in enumerate(names, 1)])

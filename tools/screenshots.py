@@ -9,7 +9,9 @@ folder are used again. With --all, every page is also taken at 1400, 800 and 390
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -47,7 +49,9 @@ def main() -> None:
     try:
         with live.client() as client:
             if not client.get("/api/v1/jobs").json()["items"]:
+                _demo(live, folder)
                 _fill(client, dataset)
+                _benchmark(client)
             _submit(client, dataset, "tracking-live", 100_000, lr=0.0005, log_every=20)
             time.sleep(25)
             _photograph(live, arguments.output)
@@ -82,6 +86,29 @@ def _submit(client: Any, dataset: Path, name: str, epochs: int, **more: Any) -> 
     return int(response.json()["id"])
 
 
+def _demo(live: Live, folder: Path) -> None:
+    """A run in the foreground, with evaluations, plots and a report."""
+    command = [
+        sys.executable,
+        "-c",
+        "from clew.cli.main import run; run()",
+        "demo",
+        "--push",
+        "--events",
+        "1000",
+        "--epochs",
+        "4",
+    ]
+    login = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
+    subprocess.run(command, check=True, cwd=folder, env={**os.environ, **login})
+
+
+def _benchmark(client: Any) -> None:
+    sizes = [{"strategy": "allreduce", "workers": count, "speedup": round(count**0.9, 2)} for count in (1, 2, 4, 8)]
+    document = {"kind": "scale", "sizes": sizes}
+    client.post("/api/v1/benchmarks", json={"name": "scale", "document": document}).raise_for_status()
+
+
 def _fill(client: Any, dataset: Path) -> None:
     """Start trainings that succeed, one that fails, and a study, and wait for them."""
     job_ids = [
@@ -106,7 +133,8 @@ def _fill(client: Any, dataset: Path) -> None:
 
 def _photograph(live: Live, output: Path) -> None:
     with live.client() as client:
-        runs = {run["name"]: run["id"] for run in client.get("/api/v1/runs?limit=1000").json()["items"]}
+        newest_last = reversed(client.get("/api/v1/runs?limit=1000").json()["items"])
+        runs = {run["name"]: run["id"] for run in newest_last}
         studies = client.get("/api/v1/studies").json()["items"]
     chosen = [runs[f"tracking-{name}"] for name in ("baseline", "slow", "narrow")]
     with sync_playwright() as playwright:
@@ -137,7 +165,9 @@ def _photograph_all(live: Live, output: Path) -> None:
         studies = [each["id"] for each in client.get("/api/v1/studies").json()["items"]]
         jobs = [each["id"] for each in client.get("/api/v1/jobs").json()["items"]]
     pages = ["/", "/runs", "/explore", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/accounts"]
-    pages += [f"/runs/{runs[-1]}{part}" for part in ("", "/system", "/plots", "/files", "/log", "/config")]
+    demo = runs[-1]
+    pages += ["/runs?group=lr&columns=val/loss", f"/runs/{demo}/report"]
+    pages += [f"/runs/{demo}{part}" for part in ("", "/system", "/plots", "/files", "/log", "/config", "/environment")]
     pages += ["/compare?" + "&".join(f"run={run}" for run in runs[-3:]), f"/jobs/{jobs[-1]}"]
     pages += [f"/studies/{study}" for study in studies[:1]]
     with sync_playwright() as playwright:
@@ -149,7 +179,7 @@ def _photograph_all(live: Live, output: Path) -> None:
                 for path in pages:
                     page = visitor.open(path)
                     page.wait_for_timeout(1500)
-                    name = path.partition("?")[0].strip("/").replace("/", "-") or "overview"
+                    name = path.split("&")[0].strip("/").translate(str.maketrans("/?=", "---")) or "overview"
                     page.screenshot(path=str(output / f"{name}-{width}-{scheme}.png"), full_page=True)
         browser.close()
 

@@ -45,6 +45,7 @@ from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
 from clew.jobs.script_ranks import RUN_VARIABLE
 from clew.runs import Run
+from clew.runs.console_log import console_stream, recorded_console
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
@@ -117,6 +118,7 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     _session.steps, _session.epochs, _session.samples = step["step"], step["epoch"], step["samples"]
     if place.rank == 0:
         _session.exit_stack.enter_context(pushed(run=run))
+    _session.exit_stack.enter_context(recorded_console(run, console_stream(place.rank)))
     atexit.register(close)
     return _session
 

@@ -41,7 +41,9 @@ def test_states_have_colours_in_a_terminal_only() -> None:
     assert fit([column], width=80, colour=True)[1] == "\x1b[31mfailed  \x1b[0m"
 
 
-@pytest.mark.parametrize("verb", [("site", "list"), ("site", "jobs"), ("cache", "list"), ("runs", "list")])
+@pytest.mark.parametrize(
+    "verb", [("site", "list"), ("site", "jobs"), ("cache", "list"), ("cache", "size"), ("runs", "list")]
+)
 def test_every_list_is_json_for_scripts(verb: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CLEW_CONFIG", str(tmp_path / "config"))

@@ -95,6 +95,15 @@ def test_runs_are_compared(runs: Path) -> None:
     assert "Over energy" not in text
 
 
+def test_runs_are_compared_at_80_columns_and_shown_as_json(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = done("runs", "compare", runs / "a", runs / "b", runs / "c")
+    assert "Quality" in text and max(map(len, text.splitlines())) <= 80
+    shown = json.loads(done("runs", "show", runs / "a", "--json"))
+    assert (shown["state"], shown["epochs_done"], shown["evaluations"]) == ("finished", 3, {})
+    assert shown["times"]["train_seconds"] > 0
+
+
 def test_a_comparison_is_written_as_a_page(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "pages" / "compare.html"
     assert done("compare", runs / "a", runs / "c", "--html", page) == f"{page}\n"

@@ -40,6 +40,9 @@ def test_it_shows_the_search_the_parameters_and_the_costs(tmp_path: Path) -> Non
     assert best["y"] == sorted(best["y"], reverse=True)
     curves = [trace for trace in drawn["All trials"]["data"] if trace["name"].startswith(("trial", "best"))]
     assert len(curves) == 30
+    rows = drawn["When each trial ran"]["data"]
+    numbers = [number for trace in rows for number in trace["y"]]
+    assert numbers and len(set(numbers)) == len(numbers) and all(trace["width"] < 1 for trace in rows)  # no overlap
     spent = study_cost(new_study.snapshot())
     assert spent.saved > 0 and new_study.count()["pruned"] > 0
     assert "saved by pruning" in new_study.folder.report_file.read_text()

@@ -38,7 +38,7 @@ class Commands(LazyGroup):
             "jobs.work_verbs:follow",
             "Watch a run or a job until it ends; Ctrl-C leaves it running. A job's exit code is that of this command.",
         ),
-        "logs": LazyCommand("jobs.work_verbs:logs", "Print what a job, or a run in the background, has printed."),
+        "logs": LazyCommand("jobs.work_verbs:logs", "Print what a job or a run has printed."),
         "stop": LazyCommand(
             "jobs.work_verbs:stop",
             "Stop runs and jobs: what runs writes a checkpoint and ends, what waits never starts.",
@@ -87,7 +87,7 @@ class Commands(LazyGroup):
             "tuning.tune:app",
             "Search for good settings: run, show, best; for programs ask, report, tell; for PanDA steer, evaluate",
         ),
-        "runs": LazyCommand("runs.runs:app", "Runs: list, show, report; of a server: get, push."),
+        "runs": LazyCommand("runs.runs:app", "Runs: list, show, compare, report; of a server: get, push."),
         "token": LazyCommand("server.token:app", "Tokens for the service: create, list, revoke."),
         "bench": LazyCommand(
             "bench.bench:app", "Measure scaling, strategies, and a node with the particle-flow workload."

@@ -77,6 +77,13 @@ def _padded(column: Column, width: int, colour: bool) -> list[str]:
     return [cells[0], *map(_coloured, cells[1:])] if colour and column.head == "state" else cells
 
 
+def coloured_state(state: str) -> str:
+    """Return a state as text for `console.print`, in its colour."""
+    names = {"31": "red", "32": "green", "33": "yellow", "36": "cyan"}
+    code = _STATE_COLOURS.get(state)
+    return state if code is None else f"[{names[code]}]{state}[/]"
+
+
 def _coloured(cell: str) -> str:
     code = _STATE_COLOURS.get(cell.strip().partition(",")[0])
     return cell if code is None else f"\x1b[{code}m{cell}\x1b[0m"

@@ -105,5 +105,9 @@ _TEXTS: dict[str, Any] = {
     "note": lambda r: r["message"],
     "resume": lambda r: f"from step {r['step']}{' (' + r['file'] + ')' if r['file'] else ''}",
     "checkpoint": lambda r: f"step {r['step']}: {r['file']}",
-    "end": lambda r: f"{r['status']}: {r['message']}",
+    "usage": lambda r: f"{r['cpu']:.2f} cores, {r['memory'] / 1e6:,.0f} MB",
+    "evaluation": lambda r: (
+        f"{r['name']}, {r['events']:,} events: {_numbers({n: each['value'] for n, each in r['metrics'].items()})}"
+    ),
+    "end": lambda r: f"{r['status']}: {r['message']}" if r["message"] else r["status"],
 }

@@ -36,6 +36,7 @@ KINDS: dict[str, frozenset[str]] = {
     "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
     "workers": frozenset({"epoch", "step", "workers", "staleness", "bytes", "returned"}),
     "note": frozenset({"message"}),
+    "output": frozenset({"message"}),
     "batch_size": frozenset({"chosen", "tried", "seconds"}),
     "usage": frozenset({"cpu", "memory", "energy"}),
     "resume": frozenset({"epoch", "step", "file", "damaged"}),

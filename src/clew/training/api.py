@@ -23,6 +23,7 @@ from clew.models import loading
 from clew.models.columns import Columns
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
+from clew.runs.console_log import captured_console
 from clew.runs.environment import capture
 from clew.runs.folder import RUNS, next_run_path
 from clew.runs.live_view import RunView, view_for_python
@@ -139,7 +140,7 @@ class TrainingRequest:
         check_not_in_worker("clew.train")
         output = self.output
         context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
-        with contextlib.closing(_view(progress, context, lease)) as view:
+        with captured_console(), contextlib.closing(_view(progress, context, lease)) as view:
             folder, start = self._start(context, view, lease)
             data = Dataset(start.config.dataset)
             check_splits(data)
@@ -160,7 +161,7 @@ class TrainingRequest:
                         writer.write("note", message=note)
                 return run
 
-            return _store(run_training(make, start, context), start.config, context)
+            return _store(run_training(make, start, context, view.close), start.config, context)
 
     def _start(
         self, context: LaunchContext, view: RunView, lease: Lease | None
@@ -240,8 +241,8 @@ def resume(
         return run
 
     start = TrainingStart(work, chosen, resume=True, lease=lease)
-    with contextlib.closing(_view(progress, context, lease)) as view:
-        return _store(run_training(reopen, start, context), chosen, context)
+    with captured_console(), contextlib.closing(_view(progress, context, lease)) as view:
+        return _store(run_training(reopen, start, context, view.close), chosen, context)
 
 
 def _resumable(run: Run, recipe: Any, *, current_code: bool, again: bool) -> tuple[Recipe, TrainConfig]:

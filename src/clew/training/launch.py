@@ -17,6 +17,7 @@ from clew.errors import ConfigError, InterruptError, LeaseError, StoppedError
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs import Run
+from clew.runs.console_log import CONSOLE, console_stream, recorded_console
 from clew.runs.environment import allowed_cores
 from clew.runs.push_process import pushed
 from clew.runs.records import end_facts
@@ -25,8 +26,17 @@ from clew.training.optimizer import PRELOADED
 from clew.training.training_start import TrainingStart
 
 
-def run_training(make: Callable[[], Run], start: TrainingStart, context: LaunchContext) -> Run:
-    """Create the run on rank 0 and train it, in this process and in those that are needed."""
+def run_training(
+    make: Callable[[], Run], start: TrainingStart, context: LaunchContext, show_rest: Callable[[], None]
+) -> Run:
+    """Create the run on rank 0 and train it, in this process and in those that are needed.
+
+    Args:
+        make: Creates the folder of the run, or opens it again.
+        start: The recipe and the settings.
+        context: This process among those of a launcher.
+        show_rest: Called after the training, before the records are closed: prints what is left to print.
+    """
     if start.config.replicas is not None and context.store is not None:
         raise ConfigError(f"replicas are trained on one machine; call clew train without {context.place.launcher}")
     if start.lease is not None and context.place.rank == 0:
@@ -36,8 +46,15 @@ def run_training(make: Callable[[], Run], start: TrainingStart, context: LaunchC
     path = context.from_rank_zero("run", lambda: str(make().path))
     run = replace(Run.open(path), recipe=start.recipe)
     try:
-        with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
-            _train_in_context(run, start, context)
+        sends = context.place.rank == 0 and start.lease is None
+        with (
+            pushed(run=run) if sends else contextlib.nullcontext(),
+            recorded_console(run, console_stream(context.place.rank)),
+        ):
+            try:
+                _train_in_context(run, start, context)
+            finally:
+                show_rest()
     except BaseException:
         if context.place.rank == 0 and not start.resume and not run.streams():
             shutil.rmtree(run.path, ignore_errors=True)  # it was interrupted before any process recorded its start
@@ -70,7 +87,7 @@ def _train_locally(run: Run, start: TrainingStart) -> None:
     run.meeting_file.unlink(missing_ok=True)
     processes = start.config.processes
     if processes == 1:
-        _train_local_rank(run, start, 0, 1)
+        _train_rank(run, start, RankInfo(0, 1, 0, 1), None)
     else:
         _start_processes(run, start, processes)
     run.meeting_file.unlink(missing_ok=True)
@@ -80,7 +97,7 @@ def _start_processes(run: Run, start: TrainingStart, processes: int) -> None:
     strategy = start.config.traits.implementation.partition(":")[0]
     modules = [*PRELOADED, "clew.training.loop", *filter(None, [strategy, "keras" if "keras" in sys.modules else ""])]
     try:
-        run_local(_train_local_rank, (run, start), processes, preload=modules, saves_on_interrupt=True)
+        run_local(_train_in_own_process, (run, start), processes, preload=modules, saves_on_interrupt=True)
     except (KeyboardInterrupt, InterruptError) as error:
         end = run.end()
         if end is None or end["status"] != "interrupted":  # rank 0 was killed, or had not received the signal yet
@@ -99,9 +116,11 @@ def _record_end(run: Run, error: BaseException) -> None:
         writer.write("end", **end_facts(error))
 
 
-def _train_local_rank(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
-    store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
-    _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
+def _train_in_own_process(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
+    """Train one of several ranks, in its own process. The process that started it records in `console`."""
+    with recorded_console(run, f"{CONSOLE}-{rank}"):
+        store = open_store_at(run.meeting_file, rank, ranks)
+        _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
 
 
 def _train_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any) -> None:

@@ -42,6 +42,12 @@ def run(shared_server: Live) -> int:
         end = {"seq": 46, "time": 2000.0, "kind": "end", "status": "failed", "message": "no more beam " * 60}
         send(client, number, end)
         client.put(f"/api/v1/runs/{number}/tags", json={"tags": ["paper"]})
+        lines = {"seq": 0, "time": 1001.0, "kind": "output", "message": "one line\nanother"}
+        send(client, number, lines, stream="console")
+        client.put(f"/api/v1/runs/{number}/artefacts/report.html?kind=report", content="<h1>report</h1>")
+        client.post("/api/v1/runs", json={"uid": "with-data", "name": "with-data", "dataset": "0123abcd"})
+        sizes = [{"strategy": "allreduce", "workers": count, "speedup": count**0.9} for count in (1, 2, 4)]
+        client.post("/api/v1/benchmarks", json={"name": "scale", "document": {"kind": "scale", "sizes": sizes}})
     return number
 
 
@@ -56,6 +62,12 @@ def test_no_page_has_a_violation(
     space = {"train.optimizer.lr": {"log": [1e-4, 0.1]}}
     tune = {"space": space, "objective": "val/loss", "trials": 2}
     study = client.post("/api/v1/studies", json={"name": f"accessible-{scheme}", "tune": tune, "external": True})
+    facts = {"seconds": 2.0, "attempts": 1, "started": 1000.0, "run": "trial", "reason": "", "reports": {}}
+    trials = [
+        {"number": n, "state": "complete", "settings": {"train.optimizer.lr": 0.01 + n}, "values": [n / 2], **facts}
+        for n in range(3)
+    ]
+    client.put(f"/api/v1/studies/{study.json()['id']}/trials", json={"trials": trials})
     paths = [
         f"/studies/{study.json()['id']}",
         "/login",
@@ -67,6 +79,8 @@ def test_no_page_has_a_violation(
         "/studies",
     ]
     paths += ["/jobs", f"/jobs/{job.json()['id']}", "/submit", "/datasets", "/benchmarks", "/accounts", "/runs/999999"]
+    paths += ["/datasets/0123abcd", f"/runs/{run}/report", "/runs?archived=deleted", "/submit?kind=script"]
+    paths += ["/submit?kind=tune", f"/submit?job={job.json()['id']}", "/runs?q=lr+%3C", "/runs?trials=all"]
     paths += [f"/runs/{run}{part}" for part in ("", "/system", "/plots", "/files", "/log", "/config", "/environment")]
     visitor = Visitor(browser, shared_server, shared_server.token, color_scheme=scheme)
     found = {}
@@ -78,6 +92,14 @@ def test_no_page_has_a_violation(
     visitor.context.close()
     assert {path: each for path, each in found.items() if each} == {}
     client.post(f"/api/v1/jobs/{job.json()['id']}/cancel")
+
+
+def test_an_empty_server_has_no_violation(browser: Any, server: Live) -> None:
+    for scheme in ("light", "dark"):
+        visitor = Visitor(browser, server, server.token, color_scheme=scheme)
+        found = {path: violations(visitor.open(path)) for path in ("/", "/runs", "/studies", "/jobs", "/datasets")}
+        visitor.context.close()
+        assert {path: each for path, each in found.items() if each} == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clew.cli.bench.sending import send_result
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import Visitor
 from tests.server.test_records import make, send, start, step
@@ -107,15 +109,34 @@ def test_runs_are_compared_grouped_and_brushed(visitor: Visitor, client: httpx.C
     assert visitor.faults == []
 
 
+def test_lines_stay_between_the_ends_of_their_axes(visitor: Visitor, client: httpx.Client) -> None:
+    rows = ((2, "null"), (20, "a"), (None, 7.5))  # a number or nothing; texts and a number
+    for place, (every, kind) in enumerate(rows):
+        name = f"axes-{place}"
+        config = {"train": {"log_every": every, "kind": kind}}
+        client.post("/api/v1/runs", json={"uid": name, "name": name, "config": config})
+    page = visitor.open("/explore?q=axes-")
+    page.wait_for_selector("svg.parallel path", state="attached")
+    low, high = page.evaluate("""() => {
+      const axis = document.querySelector("svg.parallel .grip").getBBox();
+      const boxes = [...document.querySelectorAll("svg.parallel path")].map(each => each.getBBox());
+      return [Math.min(...boxes.map(each => each.y)) - axis.y,
+              axis.y + axis.height - Math.max(...boxes.map(each => each.y + each.height))];
+    }""")
+    assert low >= 0 and high >= 0 and visitor.faults == []
+
+
 def test_a_study_sorts_its_trials_and_trains_the_best_on(visitor: Visitor, client: httpx.Client) -> None:
     space = {"train.optimizer.lr": {"log": [1e-4, 0.1]}, "model.hidden": {"uniform": [8, 64], "integer": True}}
     body = {"name": "sorted", "tune": {"space": space, "objective": "val/loss", "trials": 8}, "external": True}
     number = client.post("/api/v1/studies", json=body).json()["id"]
-    run = scan(client, "trial-00003")
+    config = {"recipe": "tracking", "train": {"dataset": "/data/x", "epochs": 5, "optimizer": {"lr": 0.5}}}
+    body = {"uid": "best-trial", "name": "trial-0003", "recipe": "tracking", "study": number, "trial": 3}
+    run = client.post("/api/v1/runs", json={**body, "config": config}).json()["id"]
     trials = []
     for place in range(8):
         settings = {"train.optimizer.lr": 1e-3 * (place + 1), "model.hidden": 10 + (5 * place) % 40}
-        facts = {"seconds": 2.0, "attempts": 1, "started": time.time(), "run": "trial-00003", "reason": ""}
+        facts = {"seconds": 2.0, "attempts": 1, "started": time.time(), "run": "trial-0003", "reason": ""}
         value = abs(place - 3) + 0.1
         reports = {"1": value + 1, "2": value}
         trials.append(
@@ -132,7 +153,12 @@ def test_a_study_sorts_its_trials_and_trains_the_best_on(visitor: Visitor, clien
     titles = page.locator("figure h2").all_inner_texts()
     assert "contour" in kinds and {"History", "All trials"} <= set(titles)
     assert "best so far" in page.evaluate("() => document.querySelector('[data-figure]').data.map(each => each.name)")
-    assert run and visitor.faults == []
+    assert page.locator(f"table[data-sortable] a[href='/runs/{run}']").count() >= 1
+    page.click("text=Train the best on more epochs")
+    page.wait_for_url("**/submit?study=*")
+    fields = {name: page.input_value(f"[name='{name}']") for name in ("train.epochs", "train.optimizer.lr")}
+    assert fields == {"train.epochs": "20", "train.optimizer.lr": "0.004"}
+    assert page.input_value("[name='job.dataset']") == "/data/x" and visitor.faults == []
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/jobs", "/submit", "/benchmarks", "/datasets", "/accounts"])
@@ -193,3 +219,19 @@ def test_an_empty_server_greets_and_starts_a_demo(browser: Any, server: Live) ->
     visitor.open("/")
     assert page.locator(".welcome").count() == 0
     visitor.context.close()
+
+
+def test_the_result_of_a_benchmark_is_sent_if_the_user_is_logged_in(
+    visitor: Visitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "result.json"
+    result.write_text(json.dumps({"kind": "scale", "sizes": [{"strategy": "gem", "workers": 2, "speedup": 1.5}]}))
+    monkeypatch.setenv("CLEW_SERVER", visitor.live.url)
+    monkeypatch.setenv("CLEW_TOKEN", visitor.live.token)
+    send_result("sent-by-bench", result)
+    page = visitor.open("/benchmarks")
+    sheet = page.locator("section", has_text="sent-by-bench").first
+    assert sheet.locator("td", has_text="gem").count() == 1
+    monkeypatch.setenv("CLEW_TOKEN", "clew_wrong")
+    send_result("sent-by-bench", result)  # the benchmark itself has not failed
+    assert f"the result is in {result}" in " ".join(capsys.readouterr().out.split())

@@ -10,7 +10,7 @@ import pytest
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import Visitor
 from tests.server.dashboard.test_evaluations import evaluation
-from tests.server.test_records import send, start
+from tests.server.test_records import send, start, step
 
 
 def listed_run(client: httpx.Client, name: str, rate: float, efficiency: float, **body: Any) -> int:
@@ -108,10 +108,15 @@ def test_views_notes_and_bulk_actions_with_undo(visitor: Visitor, four: list[int
 def test_trials_fold_under_their_study_and_runs_sort_by_start(visitor: Visitor, client: httpx.Client) -> None:
     tune = {"space": {"x": {"uniform": [0, 1]}}, "objective": "val/loss", "trials": 3}
     study = client.post("/api/v1/studies", json={"name": "widths", "tune": tune, "external": True}).json()["id"]
-    for trial in range(3):
-        listed_run(client, f"trial-{trial:04d}", 0.1, 0.5, study=study, trial=trial)
+    for trial in range(4):
+        newest = listed_run(client, f"trial-{trial:04d}", 0.1, 0.5, study=study, trial=trial)
+        metrics = {"epoch": 1, "step": 4, "seconds": 1.0, "metrics": {"loss": 0.25 + trial}}
+        send(client, newest, {"seq": 2, "time": 1003.0, "kind": "validation", **metrics})
+    client.patch(f"/api/v1/runs/{newest}", json={"deleted": True})  # the study stays in the list
     page = visitor.open("/runs")
     assert page.locator(f"a[href='/studies/{study}']").count() == 1
+    folded = page.locator(f"tr:has(a[href='/studies/{study}'])")
+    assert folded.locator("[data-label='Best loss']").inner_text() == "0.25"  # of all trials
     page.click("text=3 trials")
     page.wait_for_url("**/runs?q=study*")
     assert set(page.locator("table.cards tbody td:nth-child(2) > a").all_inner_texts()) == {
@@ -122,6 +127,17 @@ def test_trials_fold_under_their_study_and_runs_sort_by_start(visitor: Visitor, 
     send(client, early, {**start(), "time": 2000.0})
     visitor.open("/runs?q=name%3Dlate or name%3Dearly")
     assert shown(page) == ["late", "early"]
+
+
+def test_a_run_that_was_killed_took_until_its_last_record(visitor: Visitor, client: httpx.Client) -> None:
+    run = int(client.post("/api/v1/runs", json={"uid": "killed-long-ago", "name": "killed-long-ago"}).json()["id"])
+    send(client, run, start(), step(1, 1), {**step(2, 2), "time": 1090.0})  # recorded in 1970, sent today
+    assert client.patch(f"/api/v1/runs/{run}", json={"state": "interrupted"}).status_code == 200
+    page = visitor.open("/runs?q=killed-long-ago")
+    assert page.inner_text("[data-label='Took']") == "1 m 30 s"
+    assert len(client.get("/api/v1/runs", params={"where": "name:killed-long seconds < 100"}).json()["items"]) == 1
+    visitor.open(f"/runs/{run}")
+    assert "1 m 30 s" in page.inner_text(".tiles")
 
 
 def test_the_api_takes_the_same_query(client: httpx.Client, four: list[int]) -> None:

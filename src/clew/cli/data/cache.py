@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,21 +54,24 @@ def list_(
 
 
 @app.command()
-def size(cache: _Folder = None) -> None:
+def size(cache: _Folder = None, as_json: JsonOption = False) -> None:
     """Print the size of the cache per stage.
 
     \b
-    Example:
+    Examples:
       clew cache size
+      clew cache size --json
     """
     opened = _open(cache)
     entries = opened.entries()
     stages = dict.fromkeys(entry.stage for entry in entries)
-    rows = []
-    for stage in stages:
-        sizes = [entry.bytes for entry in entries if entry.stage == stage]
-        rows.append((stage, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.1f}"))
-    rows.append(("all", f"{len(entries):,}", f"{sum(entry.bytes for entry in entries) / 1e6:,.1f}"))
+    sizes = {stage: [entry.bytes for entry in entries if entry.stage == stage] for stage in stages}
+    if as_json:
+        facts = [{"stage": stage, "results": len(each), "bytes": sum(each)} for stage, each in sizes.items()]
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    sizes["all"] = [entry.bytes for entry in entries]
+    rows = [(stage, f"{len(each):,}", f"{sum(each) / 1e6:,.1f}") for stage, each in sizes.items()]
     console.print(bold(opened.folder))
     console.print(table(("stage", "results", "MB"), rows, right=(1, 2)))
     console.print(f"[dim]cached inputs may take {_inputs(cache).limit / 1e9:,.1f} GB[/]")

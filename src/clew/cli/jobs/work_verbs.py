@@ -83,7 +83,7 @@ def logs(
     attempt: Annotated[int | None, typer.Option(min=1, help="Of a server's job: an earlier attempt.")] = None,
     server: Server = None,
 ) -> None:
-    """Print what a job, or a run in the background, has printed.
+    """Print what a job or a run has printed.
 
     \b
     Examples:
@@ -101,8 +101,7 @@ def logs(
     if attempt is not None:
         raise ConfigError("--attempt is for jobs of a server")
     if isinstance(target, Run):
-        run = target
-        _print_log(_run_log(run), follow=follow, running=lambda: run.state in ("created", "running"))
+        _print_run_log(target, follow=follow)
     else:
         _print_submitted_log(target, follow=follow)
 
@@ -169,13 +168,27 @@ def _server_log(job: ServerJob, server: str | None, *, follow: bool, attempt: in
             console.out(text, end="", highlight=False)
 
 
-def _run_log(run: Run) -> list[Path]:
+def _print_run_log(run: Run, *, follow: bool) -> None:
+    """Print the log of the job of a run, or else the lines that the run recorded."""
+    from clew.runs.console_log import ConsoleReader
+
+    def running() -> bool:
+        return run.state in ("created", "running")
+
     folders = run.job_folder.parent.glob(f"{run.job_folder.name}*")
     logs = [folder / "log.txt" for folder in sorted(folders) if folder.name.rstrip("+") == run.job_folder.name]
-    present = [log for log in logs if log.exists()]
-    if not present:
-        raise RunError(f"{run.path} has no log: it was not started by --detach or --on")
-    return present[-1:]
+    if present := [log for log in logs if log.exists()]:
+        _print_log(present[-1:], follow=follow, running=running)
+        return
+    reader = ConsoleReader(run)
+    if not reader.exists() and not (follow and running()):
+        raise RunError(f"{run.path} has no log: it printed nothing")
+    while True:
+        ended = not follow or not running()
+        console.out(reader.new_text(), end="", highlight=False)
+        if ended:
+            return
+        time.sleep(_PAUSE)
 
 
 def _print_submitted_log(submitted: SubmittedJob, *, follow: bool) -> None:

@@ -31,6 +31,7 @@ def compare(
     Examples:
       clew compare runs/tracking-001 runs/tracking-002
       clew compare runs/* --html compare.html
+      clew runs compare tracking-001 tracking-002
     """
     from clew.runs.comparison import compare_runs
 

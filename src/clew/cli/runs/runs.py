@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
+from clew.cli.listing import JsonOption
 from clew.cli.options import bold, console, table
+from clew.cli.runs.compare import compare
+from clew.cli.text_table import coloured_state
 
-app = typer.Typer(help="Runs: list, show, report; of a server: get, push.", no_args_is_help=True)
+app = typer.Typer(help="Runs: list, show, compare, report; of a server: get, push.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder or name of the run.")]
 
 
@@ -32,7 +37,7 @@ def list_(
         str, typer.Option(metavar="A,B", help="Settings, metrics and facts that have a column: 'lr,efficiency'.")
     ] = "",
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
+    as_json: JsonOption = False,
     server: Annotated[
         bool, typer.Option("--server", help="List the runs on the server of `clew login` instead.")
     ] = False,
@@ -52,7 +57,7 @@ def list_(
         from clew.cli.runs.server_runs import ServerList, list_server_runs
 
         choice = ServerList(state or (), where, "-started" if sort == "name" else sort, columns)
-        list_server_runs(choice, as_json=json)
+        list_server_runs(choice, as_json=as_json)
         return
     from clew.cli.runs import listing
     from clew.cli.runs.selection import RunValues
@@ -64,7 +69,7 @@ def list_(
     if where:
         chosen = {each.path for each in values.matching(where)}
         matching = [each for each in matching if each.path in chosen]
-    if json:
+    if as_json:
         typer.echo(listing.as_json(matching))
     elif not matching:
         message = f"none of {len(listed)} runs in {bold(root)} is {' or '.join(state or ()) or 'matched by --where'}"
@@ -75,13 +80,17 @@ def list_(
         listing.show(matching, first=sort.removeprefix("-"))
 
 
+app.command()(compare)
+
+
 @app.command()
-def show(run: _RunFolder) -> None:
+def show(run: _RunFolder, as_json: JsonOption = False) -> None:
     """Show one run: progress, metrics, and how its time was spent.
 
     \b
-    Example:
+    Examples:
       clew runs show runs/tracking-001
+      clew runs show runs/tracking-001 --json
     """
     from clew.cli.runs.scores import show_scores
     from clew.runs import Run
@@ -93,7 +102,11 @@ def show(run: _RunFolder) -> None:
 
     opened = Run.open(run)
     s, failure = summarize(opened), failure_report(opened)
-    console.print(f"{bold(s.name)}  {s.state}  {escape(failure.message if failure else s.message)}")
+    if as_json:
+        typer.echo(json.dumps({**asdict(s), "evaluations": opened.evaluations()}, indent=1))
+        return
+    message = escape(failure.message if failure else s.message)
+    console.print(f"{bold(s.name)}  {coloured_state(s.state)}  {message}".rstrip())
     last = opened.last("step", opened.main_stream)
     samples = last["samples"] if last else 0
     rows = [

@@ -17,6 +17,7 @@ from clew.errors import ConfigError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import current_rank
 from clew.jobs.task import TrainTask
+from clew.runs.console_log import captured_console
 from clew.runs.live_view import RunView
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(task: TrainTask, index: int | None = None) -> None:
         console.print("loading PyTorch and the recipe ...", style="dim")  # this takes seconds
     # a study that assigned a lease watches the records itself
     shown = preparing() if task.lease is None else contextlib.nullcontext(_PathView())
-    with shown as view, printed_warnings(), show_fetches():
+    with captured_console(), shown as view, printed_warnings(), show_fetches():
         trained = _resume(task, minutes, view) if task.resume is not None else _train(task, minutes, view)
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)

@@ -40,7 +40,7 @@ class Caller:
             return bool(getattr(row, "job", None) == self.job)
         return self.admin or row.owner == self.user or (row.group is not None and row.group in self.groups)
 
-    def visible(self, table: sa.Table) -> sa.ColumnElement[bool]:
+    def visible(self, table: sa.FromClause) -> sa.ColumnElement[bool]:
         """Return the same rule as a condition on the rows of a table."""
         if self.job is not None:
             return table.c.job == self.job if "job" in table.c else sa.false()

@@ -34,7 +34,7 @@ from clew.server.api.dependencies import (
     visible_row,
 )
 from clew.server.api.fast_routes import fast_route
-from clew.server.database.tables import artefacts, groups, jobs, runs, streams, studies, tags, users
+from clew.server.database.tables import artefacts, groups, jobs, records, runs, streams, studies, tags, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
 from clew.server.runs.recompute import delete_records
@@ -231,7 +231,7 @@ async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body
         if "group" in body.model_fields_set:
             facts["group"] = _new_group(transaction, caller, row, body.group)
         if facts.pop("state", None) and row.state in ("created", "running"):
-            facts |= {"state": "interrupted", "ended": row.updated}
+            facts |= {"state": "interrupted", "ended": _newest_record_time(transaction, row)}
         if facts:
             transaction.execute(runs.update().where(runs.c.id == number).values(facts))
             record_action(transaction, caller, "change run", f"run:{number}", **facts)
@@ -241,6 +241,13 @@ async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body
         return _run_row(transaction.connection, caller, number)
 
     return await service.write_async(work)
+
+
+def _newest_record_time(transaction: Transaction, run: Any) -> float:
+    """Return when a run wrote its newest record; it may have been sent much later."""
+    newest = sa.and_(records.c.stream == streams.c.id, records.c.seq == streams.c.next - 1)
+    query = sa.select(sa.func.max(records.c.time)).join(streams, newest).where(streams.c.run == run.id)
+    return float(transaction.scalar(query) or run.updated)
 
 
 def _new_group(transaction: Transaction, caller: Caller, run: Any, name: str | None) -> int | None:

@@ -35,7 +35,7 @@ def best_trial_form(
     """
     study = visible_row(connection, studies, number, viewer, "study")
     best = _best(connection, study)
-    found = None if best is None else _of_job(connection, viewer, study) or _of_run(connection, best)
+    found = None if best is None else _of_job(connection, viewer, study) or _of_run(connection, viewer, best)
     if best is None or found is None:
         raise RequestError(
             422, "the settings of the best trial are not on this server", hint="use clew tune best --apply"
@@ -51,14 +51,14 @@ def best_trial_form(
     return "train", recipe, settings, {**values, "job.name": name, "job.trials_as_jobs": "false"}
 
 
-def can_train_best(connection: sa.Connection, study: Any) -> bool:
-    """Return whether the form can show the best trial of a study."""
+def can_train_best(connection: sa.Connection, viewer: Caller, study: Any) -> bool:
+    """Return whether the form can show the viewer the best trial of a study."""
     if study.job is not None:
         job = connection.execute(sa.select(jobs).where(jobs.c.id == study.job)).one_or_none()
         if job is not None and can_be_changed(job):
             return True
     best = _best(connection, study)
-    return best is not None and _of_run(connection, best) is not None
+    return best is not None and _of_run(connection, viewer, best) is not None
 
 
 def _best(connection: sa.Connection, study: Any) -> Mapping[str, Any] | None:
@@ -77,8 +77,12 @@ def _of_job(connection: sa.Connection, viewer: Caller, study: Any) -> tuple[str,
     return recipe, settings, values
 
 
-def _of_run(connection: sa.Connection, trial: Mapping[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]] | None:
-    run = connection.execute(sa.select(runs).where(runs.c.id == trial["run"])).one_or_none()
+def _of_run(
+    connection: sa.Connection, viewer: Caller, trial: Mapping[str, Any]
+) -> tuple[str, dict[str, Any], dict[str, str]] | None:
+    named = sa.and_(runs.c.study == trial["study"], runs.c.trial == trial["number"])
+    query = sa.select(runs).where(viewer.visible(runs), sa.or_(runs.c.id == trial["run"], named))
+    run = connection.execute(query.order_by(runs.c.id.desc()).limit(1)).one_or_none()
     if run is None or run.recipe not in shipped() or not run.config:
         return None
     return run.recipe, dict(run.config), {"job.dataset": dataset_of(run.config)}

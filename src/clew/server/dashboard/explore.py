@@ -10,7 +10,8 @@ from fastapi import Depends, Request, Response
 
 from clew.server.dashboard import layout
 from clew.server.dashboard.panels import higher_is_better
-from clew.server.dashboard.run_list import RunSelection, listed, run_selection, selected
+from clew.server.dashboard.run_list import RunSelection, listed, run_selection
+from clew.server.database.tables import runs
 from clew.server.runs.run_values import values_of_runs
 
 router = layout.router()
@@ -30,9 +31,10 @@ def explore(
 ) -> Response:
     """Plots of the runs that a list shows: the newest thousand of them."""
     with request.app.state.service.database.read() as connection:
-        query = selected(connection, viewer, selection)
-        rows = listed(connection, query, selection.sort, limit=_MAX_RUNS, offset=0)
-        data = explore_data(connection, {row.id: row.name for row in rows})
+        numbers = listed(connection, viewer, selection, limit=_MAX_RUNS)
+        rows = connection.execute(sa.select(runs.c.id, runs.c.name).where(runs.c.id.in_(numbers)))
+        names = {row.id: row.name for row in rows}
+        data = explore_data(connection, {number: names[number] for number in numbers})
     back = layout.link("/runs", **selection.link())
     return layout.page(request, "explore.html", "runs", explore=data, back=back, selection=selection)
 
@@ -61,10 +63,18 @@ def explore_data(connection: sa.Connection, names: Mapping[int, str]) -> dict[st
         each["shown"] = True
     chosen = [*settings, *metrics][:_MAX_COLUMNS] if len(columns) > _MAX_COLUMNS else columns
     rows = [
-        {"id": number, "name": name, "values": [values.get(number, {}).get(each["name"]) for each in chosen]}
+        {"id": number, "name": name, "values": [_cell(each, values.get(number, {})) for each in chosen]}
         for number, name in names.items()
     ]
     return {"columns": chosen, "runs": rows}
+
+
+def _cell(column: Mapping[str, Any], values: Mapping[str, Any]) -> float | str | None:
+    """Return the value of a run on an axis; None if it has none, or a number has none (`null`)."""
+    value = values.get(column["name"])
+    if value is None or "choices" not in column:
+        return None if isinstance(value, str) else value
+    return str(value)
 
 
 def _order(key: str) -> tuple[bool, bool, int, str]:
@@ -75,10 +85,13 @@ def _order(key: str) -> tuple[bool, bool, int, str]:
 
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
     """Return an axis; None if all runs have the same value, or too many different texts."""
-    present = [value for value in values if value is not None]
-    if len(set(map(str, present))) < 2:
+    present = set(values) - {None}
+    if len(present) < 2:
         return None
-    if any(isinstance(value, str) for value in present):
+    numbers = {value for value in present if not isinstance(value, str)}
+    if len(numbers) > 1 and present - numbers <= {"null"}:
+        present = numbers
+    if present != numbers:
         choices = sorted({str(value) for value in present})
         return {"name": name, "choices": choices, "shown": False} if len(choices) <= _MAX_CHOICES else None
     low, high = min(present), max(present)

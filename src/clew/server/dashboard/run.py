@@ -21,6 +21,7 @@ from clew.server.api.dependencies import visible_row
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import files, layout, panels
 from clew.server.dashboard.formatting import ago, duration, number, percent, short, size
+from clew.server.dashboard.printed_output import PrintedOutput, parse_positions, printed_output
 from clew.server.dashboard.render import PLOTLY, WHOLE_PLOTLY
 from clew.server.dashboard.run_cards import curve_runs, metric_summaries, run_cards
 from clew.server.dashboard.run_list import study_facts
@@ -78,6 +79,13 @@ def page(request: Request, viewer: Caller, number: int, tab: str) -> Response:
         "may_change": "write" in viewer.scopes,
     }
     return layout.page(request, "run.html", "runs", **{**head, **values})
+
+
+def output_after(request: Request, viewer: Caller, number: int, after: str) -> PrintedOutput:
+    """Return what the run printed after the positions of an earlier answer."""
+    with request.app.state.service.database.read() as connection:
+        visible_row(connection, runs, number, viewer, "run")
+        return printed_output(connection, number, parse_positions(after))
 
 
 def report(request: Request, viewer: Caller, number: int) -> Response:
@@ -166,7 +174,7 @@ def _time_tiles(context: _RunContext) -> list[dict[str, str]]:
     if times is None:
         return []
     known = {"time per epoch": times.seconds_per_epoch, "load time": times.load_seconds}
-    tiles = [_tile(name, f"{seconds:.3g} s") for name, seconds in known.items() if seconds is not None]
+    tiles = [_tile(name, duration(seconds)) for name, seconds in known.items() if seconds is not None]
     share = times.shares.get("data wait")
     return [*tiles, *([] if share is None else [_tile("data wait", percent(share), "of the time")])]
 
@@ -210,7 +218,7 @@ def _files(context: _RunContext) -> dict[str, Any]:
 
 
 def _log(context: _RunContext) -> dict[str, Any]:
-    """Return what the process of the run printed: of a job, of a run in the background, or else its records as text."""
+    """Return what the processes of the run printed: the log of its job, or its own; else its records as text."""
     values: dict[str, Any] = {
         "log_url": "",
         "records": last_records(context.connection, context.row.id, context.row.begun),
@@ -219,10 +227,14 @@ def _log(context: _RunContext) -> dict[str, Any]:
         logs = JobLogs(context.service.config.folder)
         part = logs.tail(context.job.id, context.job.attempt, _LOG_BYTES)
         return values | {"log_url": f"/api/v1/jobs/{context.job.id}/events?from={part.next}", "log": part.text}
+    is_live = context.run["state"] in ("created", "running")
     stored = [each for each in files.run_artefacts(context.connection, context.row.id) if each["kind"] == "log"]
-    if stored:
+    if stored and not is_live:
         text = files.content(context.service, stored[-1])[-_LOG_BYTES:].decode("utf-8", "replace")
         return values | {"log": text, "printed": True}
+    printed = printed_output(context.connection, context.row.id)
+    if printed.text or is_live:
+        return values | {"log": printed.text, "printed": True, "console_next": printed.next, "is_live": is_live}
     return values | {"log": "\n".join(console_lines(context.connection, context.row.id, context.row.begun))}
 
 

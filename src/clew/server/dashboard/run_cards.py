@@ -19,6 +19,8 @@ LOSS_METRICS = ("val/loss", "train/loss")
 SPARKLINE_METRICS = ("train/loss", "val/loss")
 """Metrics of the small curve; the first that the run has counts."""
 _POINTS = 48
+_SILENCE = 600.0
+"""Seconds without a record after which the time of a run that seems to run is not counted."""
 _MAX_CACHED = 5000
 _sparkline_cache: dict[int, tuple[int, list[float | None]]] = {}
 _lock = threading.Lock()
@@ -66,12 +68,12 @@ def _run_card(connection: sa.Connection, row: RunRow, summaries: dict[str, Any])
 
 
 def seconds(row: Any) -> float | None:
-    """Return the duration of a run; of one that runs, until now."""
+    """Return the duration of a run; of one that runs, until now, or shortly after its newest record arrived."""
     if row.started is None:
         return None
     if row.ended is None and row.state not in ("running", "created"):
         return None if row.times is None else float(sum(row.times.parts.values()))  # it ended without a record
-    until = row.ended or (time.time() if row.state == "running" else row.updated)
+    until = row.ended or (min(time.time(), row.updated + _SILENCE) if row.state == "running" else row.updated)
     return float(max(until - row.started, 0.0))
 
 

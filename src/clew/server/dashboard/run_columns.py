@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from clew.runs.query import FACTS, QueryError, resolve_name
 from clew.runs.scores import Score
-from clew.server.database.tables import run_values, runs
+from clew.server.database.tables import run_values
 from clew.server.runs.evaluations import RunEvaluation
 from clew.server.runs.run_values import known_names, values_of_runs
 
@@ -82,7 +82,7 @@ def groups(
 
     Args:
         connection: An open connection.
-        selection: The runs.
+        selection: The ids of the runs.
         names: Settings whose values form groups.
         metrics: Metrics to average.
 
@@ -95,7 +95,7 @@ def groups(
     """
     known = known_names(connection)
     keys, measured = (_full_names(part, known) for part in (names, metrics))
-    chosen = selection.with_only_columns(runs.c.id).subquery()
+    chosen = selection.subquery()
     columns: list[Any] = []
     joined: Any = chosen
     for name in keys:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -71,70 +71,88 @@ def run_selection(
 
 
 def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection) -> sa.Select[Any]:
-    """Return the statement of the runs of a selection, without an order.
+    """Return the statement of the ids of the runs of a selection, without an order.
 
     Raises:
         QueryError: the query cannot be understood.
     """
-    gone = runs.c.deleted.is_not(None) if selection.archived == "deleted" else runs.c.deleted.is_(None)
-    query = visible_runs(viewer).where(gone)
-    if selection.archived not in ("with", "deleted"):
-        query = query.where(runs.c.archived.is_not(None) if selection.archived == "only" else runs.c.archived.is_(None))
+    query = sa.select(runs.c.id).where(viewer.visible(runs), *_marked(runs, selection.archived))
     if selection.state:
         query = query.where(runs.c.state == selection.state)
     if selection.tag:
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == selection.tag)))
     if selection.plain:
         other = runs.alias()
-        newest = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study).scalar_subquery()
+        trials = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study)
+        newest = trials.where(viewer.visible(other), *_marked(other, selection.archived)).scalar_subquery()
         query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
     return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
 
 
-def listed(connection: sa.Connection, query: sa.Select[Any], sort: str, *, limit: int, offset: int) -> list[RunRow]:
-    """Return a part of the runs in their order. Runs without the value that they are sorted by come last.
+def _marked(table: sa.FromClause, archived: str) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions of runs that are current, archived or deleted."""
+    if archived == "deleted":
+        return [table.c.deleted.is_not(None)]
+    current: list[sa.ColumnElement[bool]] = [table.c.deleted.is_(None)]
+    if archived == "with":
+        return current
+    return [*current, table.c.archived.is_not(None) if archived == "only" else table.c.archived.is_(None)]
+
+
+def listed(
+    connection: sa.Connection, viewer: Caller, selection: RunSelection, *, limit: int, offset: int = 0
+) -> list[int]:
+    """Return the numbers of a part of the runs in their order. Runs without the value of the sort key come last.
 
     Args:
         connection: An open connection.
-        query: The statement of the runs.
-        sort: The sort key; with a minus in reverse.
+        viewer: Who sees the list.
+        selection: Which runs, in which order.
         limit: Number of runs.
         offset: Runs to skip.
 
     Raises:
-        QueryError: no run has the sort key.
+        QueryError: the query cannot be understood, or no run has the sort key.
     """
-    descending, name = sort.startswith("-"), sort.lstrip("-")
+    ids = selected(connection, viewer, selection)
+    descending, name = selection.sort.startswith("-"), selection.sort.lstrip("-")
     key = _BEST_LOSS if name == "loss" else sort_key(name, known_names(connection))
-    ids = query.with_only_columns(runs.c.id)  # sorting ids only is several times faster than sorting rows
-    if not isinstance(key, int):
-        order = (key.desc() if descending else key).nulls_last()
-        ordered = ids.order_by(order, runs.c.id.desc()).limit(limit).offset(offset)
-        return _rows(connection, query, list(connection.scalars(ordered)))
-    c = run_values.c
-    columns = [column.desc() if descending else column for column in (c.number, c.text)]
-    with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))
-    first = with_value.order_by(*columns, runs.c.id.desc()).limit(limit).offset(offset)
-    numbers = list(connection.scalars(first))
-    if len(numbers) < limit:
-        count = connection.scalar(sa.select(sa.func.count()).select_from(with_value.subquery())) or 0
+    if isinstance(key, int):
+        c = run_values.c
+        with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))
         without = ids.where(runs.c.id.not_in(sa.select(c.run).where(c.name == key)))
+        columns: list[sa.ColumnElement[Any]] = [c.number, c.text]
+    elif isinstance(key, sa.Column) and selection.plain:
+        # without NULLS LAST in the order, PostgreSQL too reads the first of many runs from the index of the column
+        with_value, without, columns = ids.where(key.is_not(None)), ids.where(key.is_(None)), [key]
+    else:
+        order = (key.desc() if descending else key).nulls_last()
+        return list(connection.scalars(ids.order_by(order, runs.c.id.desc()).limit(limit).offset(offset)))
+    ordered = with_value.order_by(*(each.desc() if descending else each for each in columns), runs.c.id.desc())
+    numbers = list(connection.scalars(ordered.limit(limit).offset(offset)))
+    if len(numbers) < limit:
+        counted = sa.select(sa.func.count()).select_from(with_value.subquery())
+        count = offset + len(numbers) if numbers or not offset else connection.scalar(counted) or 0
         rest = without.order_by(runs.c.id.desc()).limit(limit - len(numbers)).offset(max(offset - count, 0))
         numbers += connection.scalars(rest)
-    return _rows(connection, query, numbers)
+    return numbers
 
 
-def _rows(connection: sa.Connection, query: sa.Select[Any], numbers: list[int]) -> list[RunRow]:
+def rows_of(connection: sa.Connection, viewer: Caller, numbers: Sequence[int]) -> list[RunRow]:
     """Return the rows of runs in the order of their numbers."""
-    rows = connection.execute(query.where(runs.c.id.in_(numbers))).mappings()
+    rows = connection.execute(visible_runs(viewer).where(runs.c.id.in_(numbers))).mappings()
     by_number = {row["id"]: _values(row) for row in rows}
     return run_rows(connection, [by_number[number] for number in numbers])
 
 
 def study_facts(connection: sa.Connection, numbers: Collection[int]) -> dict[int, Mapping[str, Any]]:
-    """Return name and number of runs of studies, by id."""
-    count = sa.select(sa.func.count()).where(runs.c.study == studies.c.id).scalar_subquery().label("count")
-    query = sa.select(studies.c.id, studies.c.name, count).where(studies.c.id.in_(list(numbers)))
+    """Return name, number of runs and best loss of studies, by id. Deleted runs do not count."""
+    of_study = sa.and_(runs.c.study == studies.c.id, runs.c.deleted.is_(None))
+    count = sa.select(sa.func.count()).where(of_study).scalar_subquery().label("count")
+    best = sa.select(sa.func.min(summary.c.min)).join(runs, runs.c.id == summary.c.run)
+    best = best.where(of_study, summary.c.name == LOSS_METRICS[0])
+    columns = (studies.c.id, studies.c.name, count, best.scalar_subquery().label("best"))
+    query = sa.select(*columns).where(studies.c.id.in_(list(numbers)))
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()} if numbers else {}
 
 

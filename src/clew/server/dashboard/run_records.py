@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from clew.runs.console_log import CONSOLE
 from clew.runs.failure import record_text
 from clew.runs.record_metrics import LEAD
 from clew.server.dashboard.formatting import duration
@@ -22,7 +23,8 @@ _MAX_LINES = 3000
 def last_records(connection: sa.Connection, run: int, begun: float | None) -> list[dict[str, Any]]:
     """Return the newest records of all streams as text, the oldest first."""
     newest_records = []
-    for stream in connection.execute(sa.select(streams).where(streams.c.run == run)).all():
+    recorded = sa.select(streams).where(streams.c.run == run, sa.not_(streams.c.name.startswith(CONSOLE)))
+    for stream in connection.execute(recorded).all():
         newest = sa.select(records.c.time, records.c.kind, records.c.body).where(records.c.stream == stream.id)
         for row in connection.execute(newest.order_by(records.c.seq.desc()).limit(_LAST_RECORDS)):
             since = row.time - (begun or row.time)

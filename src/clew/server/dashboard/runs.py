@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import sqlalchemy as sa
 from fastapi import Depends, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from clew.runs.folder import STATES
 from clew.runs.query import FACTS, QueryError
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number
-from clew.server.api.runs import RunRow
 from clew.server.dashboard import layout, run
 from clew.server.dashboard.run_cards import run_cards
 from clew.server.dashboard.run_columns import chosen_columns, groups, metric_columns, split_names
-from clew.server.dashboard.run_list import RunSelection, listed, run_selection, selected, study_facts
+from clew.server.dashboard.run_list import RunSelection, listed, rows_of, run_selection, selected, study_facts
 from clew.server.database.tables import runs, tags, views
 from clew.server.runs.evaluations import run_evaluations
 from clew.server.runs.run_values import values_of_runs
@@ -58,31 +59,33 @@ def index(
 
 def _content(connection: sa.Connection, viewer: Caller, selection: RunSelection, after: int) -> dict[str, Any]:
     """Return the rows of the list, or the groups."""
-    query = selected(connection, viewer, selection)
     names = split_names(selection.columns)
     if selection.group:
+        query = selected(connection, viewer, selection)
         metrics = names or _common_metrics(connection, query)
         measured, rows = groups(connection, query, split_names(selection.group), metrics[:_GROUP_METRICS])
         return {"runs": [], "groups": rows, "group_names": split_names(selection.group), "group_metrics": measured}
-    rows_, note = _sorted(connection, query, selection.sort, after)
-    cards = run_cards(connection, rows_[:_PAGE])
+    numbers, note = _sorted(connection, viewer, selection, after)
+    cards = run_cards(connection, rows_of(connection, viewer, numbers[:_PAGE]))
     evaluations = run_evaluations(connection, [card["id"] for card in cards])
     columns = chosen_columns(connection, cards, evaluations, names) if names else metric_columns(cards, evaluations)
     known = study_facts(connection, {card["study"] for card in cards if card["study"] is not None})
-    return {"runs": cards, "metrics": columns, "studies": known, "more": len(rows_) > _PAGE, "note": note}
+    return {"runs": cards, "metrics": columns, "studies": known, "more": len(numbers) > _PAGE, "note": note}
 
 
-def _sorted(connection: sa.Connection, query: sa.Select[Any], sort: str, after: int) -> tuple[list[RunRow], str]:
-    """Return the rows of a page, and a note if no run has the name that they should be sorted by."""
+def _sorted(connection: sa.Connection, viewer: Caller, selection: RunSelection, after: int) -> tuple[list[int], str]:
+    """Return the numbers of the runs of a page, and a note if no run has the name that they should be sorted by."""
+    selected(connection, viewer, selection)  # a mistake in the query is reported as such
     try:
-        return listed(connection, query, sort, limit=_PAGE + 1, offset=after), ""
+        return listed(connection, viewer, selection, limit=_PAGE + 1, offset=after), ""
     except QueryError as error:
-        newest = listed(connection, query, RunSelection.sort, limit=_PAGE + 1, offset=after)
+        by_start = replace(selection, sort=RunSelection.sort)
+        newest = listed(connection, viewer, by_start, limit=_PAGE + 1, offset=after)
         return newest, f"{error}; the newest are first instead."
 
 
 def _common_metrics(connection: sa.Connection, query: sa.Select[Any]) -> list[str]:
-    newest = query.with_only_columns(runs.c.id).order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
+    newest = query.order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
     values = values_of_runs(connection, list(connection.execute(newest).scalars()))
     names = [name for each in values.values() for name, value in each.items() if "/" in name and value is not None]
     return sorted(dict.fromkeys(names), key=lambda name: (-names.count(name), name.endswith("loss"), name))
@@ -112,6 +115,15 @@ def curves(request: Request, viewer: layout.Viewer, number: Number) -> Response:
 def report(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     """The report that the run wrote, in a sandbox."""
     return run.report(request, viewer, number)
+
+
+@router.get("/runs/{number}/console")
+def console(
+    request: Request, viewer: layout.Viewer, number: Number, after: Annotated[str, Query(max_length=4000)] = ""
+) -> Response:
+    """What the run printed since the position `after`, and the next position. The page of its log asks for it."""
+    part = run.output_after(request, viewer, number, after)
+    return JSONResponse({"text": part.text, "next": part.next})
 
 
 @router.get("/runs/{number}/{tab}")

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from fastapi import Query, Request, Response
 from pydantic import ValidationError
 
+from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number, visible_row
 from clew.server.dashboard import files, layout
 from clew.server.dashboard.best_trial import can_train_best
@@ -55,12 +56,14 @@ def study(request: Request, viewer: layout.Viewer, number: Number) -> Response:
         all_trials = _trials(connection, number)
         trial_jobs = _trial_jobs(connection, number)
         trial_runs = _trial_runs(connection, trial_jobs)
-        may_train = "submit" in viewer.scopes and can_train_best(connection, row)
+        runs_by_trial = _runs_by_trial(connection, viewer, number)
+        may_train = "submit" in viewer.scopes and can_train_best(connection, viewer, row)
     best, tiles, figures = request.app.state.study_figures.get(row, lambda: _study_figures(row, all_trials))
     shown = {"id": row.id, "name": row.name, "state": _state(row, all_trials)}
     newest = [_trial_values(trial) for trial in reversed(all_trials)][:_MAX_LISTED]
     for trial in newest:
-        trial["run"] = trial["run"] or trial_runs.get((trial["job"], run_name(trial["number"])))
+        of_job = trial_runs.get((trial["job"], run_name(trial["number"])))
+        trial["run"] = trial["run"] or of_job or runs_by_trial.get(trial["number"])
     values: dict[str, Any] = {"study": shown, "job": row.job, "trials": newest, "trial_jobs": trial_jobs}
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
     values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, all_trials)}
@@ -118,6 +121,20 @@ def _trial_runs(connection: sa.Connection, trial_jobs: Mapping[int, Any]) -> dic
     return {(row.job, row.name): row.id for row in connection.execute(query)}
 
 
+def _runs_by_trial(connection: sa.Connection, viewer: Caller, study: int) -> dict[int, int]:
+    """Return the newest run of every trial whose run names its study, by number of the trial."""
+    query = sa.select(runs.c.trial, runs.c.id).where(runs.c.study == study, runs.c.deleted.is_(None))
+    query = query.where(viewer.visible(runs)).order_by(runs.c.id)
+    return {row.trial: row.id for row in connection.execute(query)}
+
+
+def _recipe(connection: sa.Connection, row: Mapping[str, Any]) -> str:
+    """Return the name of the recipe of a study: that of its settings, or of its trials; empty if neither is known."""
+    recipe = str(_mapping(row["spec"]).get("recipe", ""))
+    recipe = recipe or connection.scalar(sa.select(sa.func.max(runs.c.recipe)).where(runs.c.study == row["id"])) or ""
+    return short_recipe(recipe) if recipe else ""
+
+
 def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     query = sa.select(trials.c.state, trials.c["values"]).where(trials.c.study == row["id"]).order_by(trials.c.number)
     all_trials = [dict(each) for each in connection.execute(query).mappings()]
@@ -130,7 +147,7 @@ def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, An
         **row,
         "owner": row["owner_name"],
         "state": _state(row, all_trials),
-        "recipe": short_recipe(str(_mapping(row["spec"]).get("recipe", ""))) if row["spec"] else "",
+        "recipe": _recipe(connection, row),
         "done": sum(state in ("complete", "pruned", "failed") for state in states),
         "running": states.count("running"),
         "planned": _planned(row),

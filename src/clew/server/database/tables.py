@@ -137,6 +137,7 @@ runs = sa.Table(
     sa.Column("archived", sa.Double),  # when it was archived: lists leave it out
     sa.Column("deleted", sa.Double),  # when it was deleted: it is hidden, and can be restored
     sa.UniqueConstraint("owner", "uid"),
+    sa.Index("ix_runs_current", "deleted", "archived", "owner", "begun", "group", "study"),
     **_ONCE,
 )
 value_names = sa.Table("value_names", metadata, _id(), sa.Column("name", sa.Text, nullable=False, unique=True))

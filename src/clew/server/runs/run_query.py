@@ -27,8 +27,11 @@ from clew.server.runs.run_values import known_names
 _COLUMNS: dict[str, sa.ColumnElement[Any]] = {
     "speed": runs.c.samples_per_second,
     "started": runs.c.begun,
-    "owner": users.c.name,
-    "seconds": sa.func.coalesce(runs.c.ended, runs.c.updated) - runs.c.begun,
+    "owner": sa.select(users.c.name).where(users.c.id == runs.c.owner).scalar_subquery(),
+    "seconds": sa.case(
+        (runs.c.ended.is_not(None), runs.c.ended), (runs.c.state.in_(("created", "running")), runs.c.updated)
+    )
+    - runs.c.begun,
 }
 """Columns of facts whose names differ."""
 
@@ -43,7 +46,7 @@ class RunQuery:
 
 
 def run_query(connection: sa.Connection, text: str) -> RunQuery:
-    """Return the condition of a query. The statement must join `users`.
+    """Return the condition of a query on `runs`.
 
     Args:
         connection: An open connection.
@@ -76,17 +79,22 @@ def _column(name: str) -> sa.ColumnElement[Any]:
 
 def _condition(query: Query, names: Mapping[str, int]) -> sa.ColumnElement[bool]:
     if isinstance(query, Combination):
-        parts = [_condition(part, names) for part in query.parts]
-        return sa.and_(sa.true(), *parts) if query.every else sa.or_(sa.false(), *parts)
+        if not query.every:
+            return sa.or_(sa.false(), *(_condition(part, names) for part in query.parts))
+        values = [found for part in query.parts if (found := _runs_with_value(part, names)) is not None]
+        rest = [_condition(part, names) for part in query.parts if _runs_with_value(part, names) is None]
+        # one set of runs for all values: each set that is searched for every row costs as much as building it
+        return sa.and_(sa.true(), *([runs.c.id.in_(sa.intersect(*values))] if values else []), *rest)
     if isinstance(query, Negation):
         return sa.not_(sa.func.coalesce(_condition(query.part, names), sa.false()))
     if isinstance(query, Word):
         matches = [_fact(Condition(name, ":", query.text)) for name in SEARCHED]
         return sa.or_(*matches, *([runs.c.id == int(query.text)] if _is_id(query.text) else []))
+    found = _runs_with_value(query, names)
+    if found is not None:
+        return runs.c.id.in_(found)
     assert isinstance(query, Condition)
-    full = resolve_name(query.name, names)
-    assert full is not None, "names were checked"
-    return _fact(query) if full in FACTS else _value(query, names[full])
+    return _fact(query)
 
 
 def _is_id(text: str) -> bool:
@@ -97,6 +105,9 @@ def _fact(condition: Condition) -> sa.ColumnElement[bool]:
     if condition.name == "tag":
         found = sa.select(tags.c.run).where(_compare(tags.c.name, condition.operator, condition.value))
         return runs.c.id.in_(found)
+    if condition.name == "owner":
+        named = sa.select(users.c.id).where(_compare(users.c.name, condition.operator, condition.value))
+        return runs.c.owner.in_(named)
     column = _column(condition.name)
     if isinstance(column.type, sa.Text):
         return _compare(column, condition.operator, condition.value)
@@ -105,7 +116,16 @@ def _fact(condition: Condition) -> sa.ColumnElement[bool]:
     return _ordered(column, condition.operator, condition.value)
 
 
-def _value(condition: Condition, name: int) -> sa.ColumnElement[bool]:
+def _runs_with_value(query: Query, names: Mapping[str, int]) -> sa.Select[Any] | None:
+    """Return the ids of the runs that meet a condition on a setting or metric; None for any other query."""
+    if not isinstance(query, Condition):
+        return None
+    full = resolve_name(query.name, names)
+    assert full is not None, "names were checked"
+    return None if full in FACTS else _value(query, names[full])
+
+
+def _value(condition: Condition, name: int) -> sa.Select[Any]:
     c = run_values.c
     if isinstance(condition.value, float) and condition.operator != ":":
         compared = _ordered(c.number, condition.operator, condition.value)
@@ -113,7 +133,7 @@ def _value(condition: Condition, name: int) -> sa.ColumnElement[bool]:
         compared = sa.func.coalesce(c.text, sa.cast(c.number, sa.Text)).icontains(str(condition.value), autoescape=True)
     else:
         compared = sa.func.lower(c.text) == str(condition.value).lower()
-    return runs.c.id.in_(sa.select(c.run).where(c.name == name, compared))
+    return sa.select(c.run).where(c.name == name, compared)
 
 
 def _compare(column: sa.ColumnElement[Any], operator: str, value: str | float) -> sa.ColumnElement[bool]:

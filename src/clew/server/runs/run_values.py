@@ -80,7 +80,7 @@ def values_of_runs(connection: sa.Connection, runs: Collection[int]) -> dict[int
     query = sa.select(run_values.c.run, value_names.c.name, run_values.c.number, run_values.c.text)
     query = query.join(value_names, value_names.c.id == run_values.c.name).where(run_values.c.run.in_(list(runs)))
     by_run: dict[int, dict[str, Any]] = {}
-    for run, name, number, text in connection.execute(query):
+    for run, name, number, text in connection.execute(query).all():
         by_run.setdefault(run, {})[name] = text if number is None else number
     return by_run
 

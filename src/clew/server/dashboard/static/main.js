@@ -26,7 +26,7 @@ picked();
 // on a phone rows of a table are cards: each cell shows the head of its column
 function labelCells() {
   for (const table of document.querySelectorAll("table.cards")) {
-    const heads = [...(table.tHead?.rows[0].cells ?? [])].map(each => (each.querySelector(".quiet") ? "" : each.textContent.replace(/[↑↓]/g, "").trim()));
+    const heads = [...(table.tHead?.rows[0].cells ?? [])].map(each => (each.querySelector(".quiet") ? "" : each.dataset.name ?? each.textContent.replace(/[↑↓]/g, "").trim()));
     for (const row of table.tBodies[0].rows) {
       [...row.cells].forEach((cell, at) => ((cell.dataset.label = heads[at] ?? ""), cell.classList.toggle("none", cell.textContent.trim() === "–")));
       [...row.cells].find(cell => !cell.matches(".pick"))?.classList.add("first");
