@@ -1,6 +1,6 @@
 """How long the list of runs of the dashboard takes over HTTP, with many runs in the database.
 
-    python benchmarks/run_list_page.py [--runs 100000] [--repeat 7] [--database postgresql] [--json FILE]
+    python benchmarks/run_list_page.py [--runs 100000] [--repeat 7] [--database postgresql] [--quick] [--json FILE]
 
 Fills a database with runs of twelve settings and three metrics each, starts `clew serve`, logs in, and times
 the list, filters, sorting, grouping and the page of plots: the whole answer, at the client. The target is 300 ms for
@@ -52,8 +52,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--quick", action="store_true", help="2,000 runs")
     parser.add_argument("--json", type=Path, default=None)
     arguments = parser.parse_args()
+    arguments.runs = 2000 if arguments.quick else arguments.runs
     with contextlib.ExitStack() as stack:
         service = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "service"
         address, options = f"sqlite:///{service / 'clew.sqlite'}", ["--no-agent"]

@@ -152,3 +152,8 @@ with recorded_console(run):
     done, text = script(tmp_path, code)
     assert done.returncode == 0, done.stderr
     assert "line 49" in done.stdout and text.startswith("first\n") and "line 49" not in text
+
+
+def test_a_last_line_without_an_end_is_recorded(tmp_path: Path) -> None:
+    text = "with recorded_console(run):\n    print('one')\n    print('two', end='')\n    sys.stderr.write('three')"
+    assert script(tmp_path, text)[1] == "one\ntwo\nthree\n"

@@ -44,6 +44,10 @@ class PrintedLines:
         kept = lines[: max(len(lines) - redrawn, 0)]
         return [_shorten(line.rstrip("\r").rpartition("\r")[2].rstrip()) for line in kept]
 
+    def flush(self) -> list[str]:
+        """Return the line that no line end completed, if there is one."""
+        return self.feed("\n") if self._rest.strip() else []
+
 
 def _shorten(line: str) -> str:
     text = line.encode("utf-8", "replace").decode()

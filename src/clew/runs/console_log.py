@@ -44,6 +44,7 @@ class _RecordedStream:
 
     def __init__(self, stream: Any, console: _Console) -> None:
         self._stream, self._console, self._lines = stream, console, PrintedLines()
+        console.sources.append(self._lines)
 
     def write(self, text: str) -> int:
         """Write text to the stream, then record its complete lines."""
@@ -66,6 +67,8 @@ class _Console:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._lock = threading.RLock()
+        self.sources: list[PrintedLines] = []
+        """The lines of each stream."""
         self._pieces: deque[tuple[PrintedLines, str]] = deque()
         """Texts as they were written, which are not processed yet."""
         self._waiting: deque[str] = deque(maxlen=_LAST_LINES)
@@ -126,6 +129,8 @@ class _Console:
     def detach(self) -> None:
         """Record the last lines, and end."""
         with self._lock, self._exclusive():
+            for line in [line for source in self.sources for line in source.flush()]:
+                self._add_lines(line)
             writer, self._writer = self._writer, None
             if writer is None:
                 return
