@@ -102,6 +102,12 @@ def test_a_total_that_is_not_positive_has_no_error() -> None:
     assert np.isnan(wilson_interval([0, 1], [0, -1], [0, 1])).all()
 
 
+def test_a_fraction_beyond_its_limits_has_the_interval_of_the_limit() -> None:
+    """Negative weights can make one: 11 of 10, or -1 of 10."""
+    beyond, at_limit = (wilson_interval(passed, [10, 10], [10, 10]) for passed in ([11, -1], [10, 0]))
+    np.testing.assert_allclose(beyond, at_limit)
+
+
 def test_an_interval_is_the_value_with_its_error_on_both_sides() -> None:
     class Counted(Mean):
         error = 0.25
@@ -214,6 +220,9 @@ def test_a_binned_figure_is_plain_json_with_gaps_for_empty_bins() -> None:
     assert numbers_in(drawn).count(None) == 1
     assert drawn["data"][1]["y"] == [1.0, None, 0.0]
     assert drawn["layout"]["xaxis"]["title"]["text"] == "pT [GeV]"
+    assert drawn["data"][1]["x"] == [0.125, 0.375, 0.75]
+    assert drawn["data"][1]["error_x"]["array"] == [0.125, 0.125, 0.25]
+    assert drawn["data"][1]["text"] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["binned", "roc"])
