@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import zipfile
@@ -39,6 +40,10 @@ _trusted_files: set[tuple[Path, int, int, int]] = set()
 """Path, times and size of files that were trusted when they were read."""
 ENTRY = "clew.json"
 """Name of the entry of a file that holds its description."""
+HLS4ML_FUNCTION = "network"
+"""Name of the top function of hls4ml projects."""
+HLS4ML_SHAPE = "emulation.json"
+"""Name of the file of an hls4ml project that holds the lengths of its input and output."""
 
 
 class ExportedModel(nn.Module):
@@ -47,6 +52,9 @@ class ExportedModel(nn.Module):
     ending: ClassVar[str]
     holds_code: ClassVar[bool] = False
     """Whether loading the file executes what its author wrote."""
+    is_folder: ClassVar[bool] = False
+    advice: ClassVar[str] = ""
+    """What to do if it differs from the original by more than the tolerance."""
     uses_memory: ClassVar[bool] = False
     """Whether it may compute from the memory of the samples: it neither changes it, nor rounds by its alignment."""
 
@@ -164,6 +172,7 @@ class SavedModelFolder(ExportedModel):
 
     ending = ".savedmodel"
     holds_code = True
+    is_folder = True
 
     def _open(self, path: Path) -> str:
         self._loaded = load_saved_model(path)
@@ -177,8 +186,42 @@ class SavedModelFolder(ExportedModel):
         return {name: torch.from_numpy(value.numpy()) for name, value in zip(self.facts.outputs, values, strict=True)}
 
 
+class Hls4mlProject(ExportedModel):
+    """A project of hls4ml, computed event by event by the emulation that was compiled when it was exported."""
+
+    ending = ".hls4ml"
+    holds_code = True
+    is_folder = True
+    advice = (
+        "use wider numbers (--precision 'ap_fixed<48,16>'), or accept it with --tolerance "
+        "(sigmoid, tanh and ELU come from tables, which wider numbers do not change)"
+    )
+
+    def _open(self, path: Path) -> str:
+        facts = (path / ENTRY).read_text()
+        shape = json.loads((path / HLS4ML_SHAPE).read_text())
+        self._lengths = int(shape["inputs"]), int(shape["outputs"])
+        try:
+            library = ctypes.CDLL(str(next((path / "firmware").glob("*.so")).absolute()))
+            self._function = library[f"{HLS4ML_FUNCTION}_float"]
+        except (StopIteration, OSError, AttributeError) as error:
+            raise ConfigError(
+                f"{path}: no emulation for this machine; `bash build_lib.sh` there compiles it"
+            ) from error
+        return facts
+
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        events = inputs[0].flatten(1).float().contiguous()
+        if events.shape[1] != self._lengths[0]:  # the function would read other memory
+            raise DataError(f"{events.shape[1]} numbers per event, but the exported model needs {self._lengths[0]}")
+        outputs = torch.empty(len(events), self._lengths[1])
+        for event, output in zip(events, outputs, strict=True):
+            self._function(ctypes.c_void_p(event.data_ptr()), ctypes.c_void_p(output.data_ptr()))
+        return {self.facts.outputs[0]: outputs}
+
+
 MODEL_CLASSES: dict[str, type[ExportedModel]] = {
-    kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel, SavedModelFolder)
+    kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel, SavedModelFolder, Hls4mlProject)
 }
 """Classes by the ending of the file."""
 
@@ -187,7 +230,7 @@ def is_exported_model(path: Any) -> bool:
     """Whether this is the name of a file that may be an exported model."""
     if not isinstance(path, (str, Path)) or Path(path).suffix not in MODEL_CLASSES:
         return False
-    return not Path(path).is_dir() or Path(path).suffix == SavedModelFolder.ending
+    return not Path(path).is_dir() or MODEL_CLASSES[Path(path).suffix].is_folder
 
 
 def load(path: Path) -> ExportedModel:
@@ -300,7 +343,7 @@ def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
     A file that this user exported or trusted is read. Of others, ONNX and Keras files are: they hold no code.
 
     Args:
-        path: The file, or the folder of a SavedModel.
+        path: The file, or the folder of a SavedModel or an hls4ml project.
         use_recipe: Whether the recipe that the file names is used.
 
     Raises:

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")],
     to: Annotated[
-        str, typer.Option(help="onnx, torch (an exported program, .pt2), keras or savedmodel (TensorFlow).")
+        str, typer.Option(help="onnx, torch (an exported program, .pt2), keras, savedmodel or hls4ml (firmware).")
     ] = "onnx",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write (default: the run's name).")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file (default: the run's name).")] = None,
     weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference from the original, over max(1, |original|).")
@@ -34,6 +32,7 @@ def export(
         bool, typer.Option("--keep-float64", help="Inputs that are float64 stay float64 (default: float32).")
     ] = False,
     cpp: Annotated[bool, typer.Option("--cpp", help="Also write a C++ program that runs the ONNX file.")] = False,
+    precision: Annotated[str | None, typer.Option(help="Numbers of hls4ml (default: 'ap_fixed<40,14>').")] = None,
     current_code: Annotated[
         bool, typer.Option("--current-code", help="Use today's code of the recipe, not the code that the run saved.")
     ] = False,
@@ -50,6 +49,7 @@ def export(
       clew export runs/tagger-001 --cpp
       clew export runs/cnn-001 --to keras --output trained.keras
       clew export runs/top_tagger-001 --to torch --tolerance 1e-6
+      clew export runs/trigger-001 --to hls4ml --precision 'ap_fixed<16,6>' --tolerance 0.05
     """
     from clew.runs import Run
 
@@ -68,6 +68,7 @@ def export(
             replace=replace,
             keep_float64=keep_float64,
             cpp=cpp,
+            precision=precision,
             current_code=current_code,
             trust=trust,
         )

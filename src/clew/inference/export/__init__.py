@@ -1,1 +1,1 @@
-"""Trained models as files for other programs: ONNX, an exported program of torch, or a Keras file."""
+"""Trained models for other programs: ONNX, an exported program of torch, a Keras file, or an hls4ml project."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,8 @@ from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError, RecipeError, RunError, nearest
 from clew.inference.export import parity, preprocessing
 from clew.inference.export.cpp_example import example_path, write_example
-from clew.inference.export.formats import FORMATS, ExportWork, FileWriter, output_names
+from clew.inference.export.formats import FORMATS, ExportWork, FileWriter, output_names, write_hls4ml
+from clew.inference.export.hls4ml_project import Precision
 from clew.inference.exported_model import MODEL_CLASSES, ExportedModel, facts_to_json
 from clew.inference.flat_forward import ExportFacts, FlatForward, ModelInput, find_inputs
 from clew.recipe import Recipe
@@ -72,6 +74,7 @@ def export(
     replace: bool = False,
     keep_float64: bool = False,
     cpp: bool = False,
+    precision: str | None = None,
     current_code: bool = False,
     trust: bool = False,
 ) -> Export:
@@ -82,12 +85,13 @@ def export(
 
     Args:
         run: The run or its folder.
-        to: "onnx", "torch" (a program, .pt2), or for a model of Keras "keras" or "savedmodel" (for TensorFlow).
+        to: "onnx", "torch" (.pt2), for Keras models "keras" or "savedmodel", for dense networks "hls4ml" (firmware).
         output: The file. Default: the name of the run with the ending of the format.
         tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
         data, split: What to compare on. Default: the split `test` of the run's dataset, or `val` if there is no `test`.
         keep_float64: Whether inputs that are float64 in the samples stay float64. By default they become float32.
         cpp: Whether to write an example in C++ next to an ONNX file: the same name with the ending `.cpp`.
+        precision: Numbers of an hls4ml project. Default: "ap_fixed<40,14>", 40 bits of which 14 are before the point.
         weights, recipe, current_code, trust: See `clew.evaluate`.
 
     Returns:
@@ -105,17 +109,15 @@ def export(
         ('sum.pt2', ('output',))
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    ending, make_writer = _format(to)
+    ending, make_writer = _format(to, precision)
     path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, cpp, replace=replace)
     loaded, config = recipe_of_run(run, recipe, current_code=current_code, trust=trust)
-    model = _load_model(loaded, run, weights)
+    model, manifest = _load_model(loaded, run, weights), Manifest.load(run.dataset_file)
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
-    manifest = Manifest.load(run.dataset_file)
     work, done = _prepare(loaded, model, samples, _fitted(loaded, manifest), keep_float64=keep_float64)
-    more = {"included": done.included, "left_out": done.left_out, "weights": weights, "tolerance": tolerance}
     try:
-        writer, facts = make_writer(work), _facts(run, loaded, manifest, work, **more)
-        facts = _write(path, writer, facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
+        facts = _facts(run, loaded, manifest, work, done, weights=weights, tolerance=tolerance)
+        facts = _write(path, make_writer(work), facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
     except RecipeError as error:
         raise RecipeError(f"{run.path} to {to}: {error}; nothing was written") from error
     return _exported(path, facts, loaded if cpp else None)
@@ -137,7 +139,9 @@ def _load_model(recipe: Recipe, run: Run, weights: str) -> nn.Module:
     return model.eval()
 
 
-def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **facts: Any) -> ExportFacts:
+def _facts(
+    run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, done: preprocessing.Preprocessing, **facts: Any
+) -> ExportFacts:
     return ExportFacts(
         run=run.name,
         config_hash=hashlib.sha256(run.config_file.read_bytes()).hexdigest(),
@@ -151,6 +155,8 @@ def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **fac
         inputs=work.inputs,
         outputs=output_names(work),
         recurrent=any(isinstance(module, nn.RNNBase) for module in work.model.modules()),
+        included=done.included,
+        left_out=done.left_out,
         difference=0.0,
         **facts,
     )
@@ -175,10 +181,16 @@ def _write(
     return facts
 
 
-def _format(to: str) -> tuple[str, Any]:
+def _format(to: str, precision: str | None) -> tuple[str, Callable[[ExportWork], FileWriter]]:
+    """Return the ending and the writer of a format."""
     if to not in FORMATS:
         raise ConfigError(f"no format '{to}'{nearest(to, FORMATS)}")
-    return FORMATS[to]
+    ending, make_writer = FORMATS[to]
+    if precision is None:
+        return ending, make_writer
+    if make_writer is not write_hls4ml:
+        raise ConfigError("only hls4ml projects have numbers of a chosen width; use --precision with --to hls4ml")
+    return ending, functools.partial(write_hls4ml, precision=Precision.parse(precision))
 
 
 def _check_output(path: Path, ending: str, cpp: bool, *, replace: bool) -> Path:
@@ -214,6 +226,8 @@ def _with_scale(item: ModelInput, done: preprocessing.Preprocessing) -> ModelInp
 
 
 def _hint(exported: ExportedModel) -> str:
+    if exported.advice:
+        return f"; {exported.advice}"
     narrowed = [item.name for item in exported.facts.inputs if item.sample_type]
     return f"; float64 inputs became float32 ({', '.join(narrowed)}): --keep-float64 keeps them" if narrowed else ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import warnings
 import zipfile
@@ -17,8 +18,16 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
-from clew.inference.export import onnx_attention, onnx_convolution, onnx_estimator, onnx_recurrent, onnx_sums
-from clew.inference.exported_model import ENTRY
+from clew.inference.export import (
+    hls4ml_project,
+    onnx_attention,
+    onnx_convolution,
+    onnx_estimator,
+    onnx_recurrent,
+    onnx_sums,
+)
+from clew.inference.export.hls4ml_project import DEFAULT_PRECISION, Precision
+from clew.inference.exported_model import ENTRY, HLS4ML_SHAPE
 from clew.inference.flat_forward import FlatForward, ModelInput
 from clew.inference.saved_model import SAVED_MODEL_ENTRY, check_tensorflow, save_keras_content
 from clew.models.estimators import EstimatorModule
@@ -144,6 +153,27 @@ def write_saved_model(work: ExportWork) -> FileWriter:
     return write
 
 
+def write_hls4ml(work: ExportWork, precision: Precision = DEFAULT_PRECISION) -> FileWriter:
+    """Write a project of hls4ml, a folder, for a dense network. Its emulation is compiled in it.
+
+    Raises:
+        ConfigError: hls4ml or g++ is not installed.
+        RecipeError: The model is not a chain of layers that hls4ml supports, or cannot be written.
+    """
+    hls4ml_project.check_tools()
+    network = hls4ml_project.dense_network(work.model, work.inputs, precision)
+    if len(output_names(work)) != 1:
+        raise RecipeError(f"hls4ml projects have one output, this model has {', '.join(output_names(work))}")
+
+    def write(path: Path, facts: str) -> None:
+        if not path.exists():
+            hls4ml_project.write_project(network, precision, path)
+            (path / HLS4ML_SHAPE).write_text(json.dumps({"inputs": network.input_size, "outputs": network.output_size}))
+        (path / ENTRY).write_text(facts)
+
+    return write
+
+
 def _keras_model(work: ExportWork, kind: str) -> Any:
     """Return the Keras model, with a layer for the scaling of its inputs."""
     if not isinstance(work.model, (KerasModule, KerasChain)):
@@ -159,6 +189,7 @@ FORMATS: dict[str, tuple[str, Callable[[ExportWork], FileWriter]]] = {
     "torch": (".pt2", write_torch_program),
     "keras": (".keras", write_keras),
     "savedmodel": (".savedmodel", write_saved_model),
+    "hls4ml": (".hls4ml", write_hls4ml),
 }
 """File ending and writer of each format, by name."""
 
