@@ -18,7 +18,7 @@ from clew.runs.listing import list_run
 from clew.runs.report import write_report
 from clew.runs.summary import summarize
 from clew.runs.times import RunTimes, time_figures
-from clew.server.dashboard.formatting import percent, short
+from clew.server.dashboard.formatting import duration, percent, short
 from tests.server.conftest import Live
 from tests.server.dashboard.test_pages import logged_in
 
@@ -84,8 +84,8 @@ def test_the_dashboard_agrees(shared_server: Live, number: int, times: RunTimes)
         curves, system = (words(browser.get(f"/runs/{number}{tab}").text) for tab in ("", "/system"))
         listed = words(browser.get("/runs").text)
     assert f"speed {short(times.samples_per_second)} samples/s" in curves
-    assert f"time per epoch {times.seconds_per_epoch:.3g} s" in curves
-    assert f"load time {times.load_seconds:.3g} s" in curves
+    assert f"time per epoch {duration(times.seconds_per_epoch)}" in curves
+    assert f"load time {duration(times.load_seconds)}" in curves
     assert f"data wait {percent(times.shares['data wait'])} of the time" in curves
     assert all(f"{name} {percent(share)}" in system for name, share in times.shares.items())
     assert short(times.samples_per_second) in listed

@@ -13,7 +13,7 @@ from clew import Run
 from tests.test_docs import ROOT, _blocks
 
 pytest.importorskip("keras", reason="the extra keras is not installed")
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.exec, pytest.mark.timeout(200)]
 BIN, SCRIPT = Path(sys.executable).parent, str(Path(__file__).parent / "keras_fit.py")
 ONE = [sys.executable]
 TWO = [str(BIN / "mpiexec"), "-n", "2", sys.executable]

@@ -109,3 +109,28 @@ def test_an_ensemble_renews_its_lease_and_obeys_it(flat: Dataset, tmp_path: Path
     assert heartbeats[0] > before
     end_record = Run(path).end()
     assert end_record is None if act == "revoke" else "pruned: too slow" in (end_record or {})["message"]
+
+
+def test_a_run_that_an_earlier_attempt_still_writes_is_left_alone(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
+    """The attempt is repeated (exit code 75): the trial has not failed."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("recipe: line\n")
+    with pytest.raises(LeaseError, match="an earlier attempt still writes it") as error:
+        train(flat, tmp_path / "run", lease)
+    assert error.value.exit_code == 75
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.yaml"]
+
+
+def test_an_attempt_that_lost_its_lease_while_it_created_the_run_leaves_nothing(
+    flat: Dataset, tmp_path: Path, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Run.create
+
+    def create_and_lose(path: Path, **facts: Any) -> Run:
+        lease.revoke()
+        return create(path, **facts)
+
+    monkeypatch.setattr(Run, "create", create_and_lose)
+    with pytest.raises(LeaseError, match="assigned to another process before it started"):
+        train(flat, tmp_path / "run", lease)
+    assert not (tmp_path / "run").exists()

@@ -22,6 +22,7 @@ import pytest
 from clew import Dataset, Run
 from clew.core.config import to_yaml
 from clew.errors import ConfigError
+from clew.jobs.lease import Lease
 from clew.settings import Settings, load_settings
 from clew.tuning.api import local_executor, tune
 from clew.tuning.executor import Executor
@@ -185,6 +186,24 @@ def test_the_lease_of_a_job_that_was_never_started_is_replaced(flat: Dataset, tm
 
     study = tune(settings, tmp_path / "s", executor=executor)
     assert only(study).state == "complete" and not list(study.folder.leases.iterdir())
+
+
+def test_a_trial_whose_earlier_attempt_still_writes_is_repeated(
+    flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that a killed coordinator had started makes the folder of the run just before the next attempt does."""
+    settings, grant = template(flat, tune={"trials": 1}), Lease.grant
+
+    def grant_too_early(lease: Lease) -> None:
+        grant(lease)
+        if lease.path.name == "trial-0000.a1":
+            (tmp_path / "s" / "trials" / "trial-0000").mkdir(parents=True)
+            (tmp_path / "s" / "trials" / "trial-0000" / "left").touch()
+
+    monkeypatch.setattr(Lease, "grant", grant_too_early)
+    study = tune(settings, tmp_path / "s", executor=lambda study: local_executor(settings, study, oversubscribe=True))
+    trial = only(study)
+    assert (trial.state, trial.attempts) == ("complete", 2)
 
 
 @pytest.mark.timeout(400)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from clew.core.files import write_text
-from clew.errors import RunError
+from clew.errors import LeaseError, RunError
 
 _BEAT = 0.5
 """Seconds between two heartbeats."""
@@ -68,3 +70,28 @@ class Lease:
         """Revoke it; its holder must not write any more."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
+
+
+@contextlib.contextmanager
+def sole_attempt(folder: Path, lease: Lease | None) -> Iterator[None]:
+    """Create a folder in the block, which another attempt at the same work may create at the same time.
+
+    Args:
+        folder: The folder that the block creates.
+        lease: The lease of this attempt, or None if there can be no other.
+
+    Raises:
+        LeaseError: Another attempt still writes the folder, so this one is to be repeated; or this one has lost its
+            lease. Then the folder is removed.
+    """
+    try:
+        yield
+    except RunError:
+        if lease is not None and folder.exists():
+            raise LeaseError(f"{folder}: an earlier attempt still writes it") from None
+        raise
+    if lease is not None:
+        lease.beat(now=True)
+        if lease.lost:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise LeaseError(f"{lease.path}: this run was assigned to another process before it started")

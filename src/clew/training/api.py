@@ -17,7 +17,7 @@ from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError
-from clew.jobs.lease import Lease
+from clew.jobs.lease import Lease, sole_attempt
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models import loading
 from clew.models.columns import Columns
@@ -152,7 +152,9 @@ class TrainingRequest:
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
-                run = Run.create(path, config=run_settings(start.recipe, start.config), environment=capture())
+                settings = run_settings(start.recipe, start.config)
+                with sole_attempt(path, lease):
+                    run = Run.create(path, config=settings, environment=capture())
                 write_text(run.dataset_file, (data.path / "manifest.json").read_text())
                 save_code(run, start.recipe)
                 _announce(run, view, on_start)

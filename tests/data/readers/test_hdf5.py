@@ -180,6 +180,7 @@ def test_a_file_that_blocks_the_process_that_opens_it_is_refused(tmp_path: Path)
         checker.check(tmp_path / "a.h5")
 
 
+@pytest.mark.exec
 def test_a_file_that_ends_the_process_that_opens_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     table().save(path)
