@@ -26,8 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from clew.client.connection import Connection
 from clew.runs import Run
 from clew.runs.push import Pusher
+from tests.chromium import QUIET
 from tests.server.conftest import Live
-from tests.server.dashboard.conftest import QUIET, Visitor
+from tests.server.dashboard.conftest import Visitor
 
 _DRAWN = """() => {
   const all = [...document.querySelectorAll('[data-curves]')];

@@ -25,7 +25,7 @@ import clew
 from clew import Run
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
-from tests.server.dashboard.conftest import QUIET
+from tests.chromium import QUIET
 from tests.server.dashboard.test_static_pages import comparison, report, scaling, study_page, workload
 
 _DRAWN = "() => [...document.querySelectorAll('[data-figure]')].every(place => place.data)"

@@ -19,6 +19,9 @@ from clew import Dataset, Run
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
 from tests import warm_processes
+from tests.chromium import browser
+
+__all__ = ["browser"]  # one for all tests of a process: a second one cannot be started
 
 EVENTS = 300
 

@@ -27,8 +27,9 @@ import clew
 from clew.data.prepare.generate import generate
 from clew.jobs.supervisor import kill_marked
 from clew.recipe import find
+from tests.chromium import QUIET
 from tests.server.conftest import Live
-from tests.server.dashboard.conftest import QUIET, Visitor
+from tests.server.dashboard.conftest import Visitor
 
 _SIZE = {"width": 1240, "height": 800}
 _WIDTHS = (1400, 800, 390)

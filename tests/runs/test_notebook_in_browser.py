@@ -20,9 +20,6 @@ import nbformat
 import pytest
 
 from clew import Run
-from tests.server.dashboard.conftest import browser
-
-__all__ = ["browser"]
 
 CELL = """
 import numpy as np
