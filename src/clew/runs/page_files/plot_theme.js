@@ -44,11 +44,16 @@ function stacked(layout) {
   }
 }
 
+// All figures of a page use the same; reading them makes the browser compute the whole page's layout
+let known = null;
 function colours() {
+  const theme = `${dark()} ${document.documentElement.dataset.theme}`;
+  if (known?.theme === theme) return known.values;
   const probe = document.body.appendChild(document.createElement("i"));
   const read = name => ((probe.style.color = `var(--${name})`), getComputedStyle(probe).color);
   const values = { ink: read("ink"), soft: read("soft"), line: read("line"), sheet: read("sheet") };
   probe.remove();
+  known = { theme, values };
   return values;
 }
 

@@ -3,7 +3,7 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const places = [...document.querySelectorAll("[data-figure]")], drawn = new Set();
 const draw = place => (drawn.add(place), drawFigure(place, JSON.stringify(figures[place.dataset.figure])));
 const visible = place => place.getBoundingClientRect().top < innerHeight + 300;
-const later = window.requestIdleCallback ?? (work => setTimeout(work, 20));
+const later = work => setTimeout(work, 0); // between two plots the page can be scrolled
 function drawNext() {
   const place = places.find(each => !drawn.has(each));
   if (place) draw(place), later(drawNext);
@@ -15,5 +15,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
 matchMedia("(max-width: 700px)").addEventListener("change", again);
 addEventListener("beforeprint", () => places.forEach(place => drawn.has(place) || draw(place)));
 // the place, not the window: it also changes with a scroll bar, a font, a print
-const watch = new ResizeObserver(seen => seen.forEach(each => drawn.has(each.target) && Plotly.Plots.resize(each.target)));
+const differs = (place, size) => Math.abs(place._fullLayout.width - size.width) > 1 || Math.abs(place._fullLayout.height - size.height) > 1;
+const watch = new ResizeObserver(seen => seen.forEach(({ target, contentRect }) => drawn.has(target) && differs(target, contentRect) && Plotly.Plots.resize(target)));
 places.forEach(place => watch.observe(place));
