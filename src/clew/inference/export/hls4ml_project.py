@@ -82,7 +82,7 @@ class Precision(NamedTuple):
 
 
 DEFAULT_PRECISION = Precision(40, 14)
-"""Differs from single precision by a few 1e-6 for networks of some thousand weights: docs/models.md."""
+"""Wide enough for the tolerance that other formats have."""
 
 
 class DenseNetwork(NamedTuple):
