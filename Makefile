@@ -15,7 +15,7 @@ test-quick: $(READY)  ## what runs within the test process, for the inner loop: 
 	$(BIN)/python -m pytest -p tests.quick -n 2 --dist worksteal $(PYTEST)
 
 test-all: $(READY)  ## everything, once a week: long tests, real sites, ordinary processes, storms, a short soak (hours)
-	tools/sites-install browser database s3 xrootd rucio slurm condor images
+	tools/sites-install browser database jupyter s3 xrootd rucio slurm condor images
 	CLEW_CHAOS=1 CLEW_TEST_SITES=1 CLEW_TEST_FORK=none tools/run-tests -p tests.allowed_skips $(PYTEST)
 	$(BIN)/python -m tests.chaos --minutes 10
 	$(BIN)/python benchmarks/soak.py --minutes 2
@@ -68,4 +68,4 @@ lock: $(READY)  ## write requirements.lock anew from what .venv holds (without r
 	touch $(READY)
 
 clean:
-	rm -rf .venv .venv-rucio .venv-condor .venv-onnxruntime demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-rucio .venv-condor .venv-onnxruntime .venv-jupyter demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

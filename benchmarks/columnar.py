@@ -9,11 +9,8 @@ little; the control compares the calls by hand with themselves.
 from __future__ import annotations
 
 import argparse
-import json
-import random
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +18,14 @@ import awkward as ak
 import numpy as np
 import onnxruntime
 import torch
+from _contest import Sheet, alternate, main, options, quartile
 
 import clew
 
 THREADS, COLUMNS, BAR = 2, 20, 1.0
-BLOCK_EVENTS = 200_000
+CHUNKS = (1_000, 5_000, 20_000, 100_000)
+"""Events per chunk."""
+BLOCK_EVENTS = 100_000
 """Events per block."""
 NET = """
 from torch import nn
@@ -35,23 +35,20 @@ def build():
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--events", type=int, default=100_000, help="events per chunk")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
-    options = parser.parse_args()
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     torch.set_num_threads(THREADS)
-    with tempfile.TemporaryDirectory() as folder:
-        contestants = _contestants(Path(folder), options.events)
-        calls = max(1, BLOCK_EVENTS // options.events)
-        times = _rounds(contestants, 15 if options.quick else 60, calls)
-    by_hand, control, ours = (float(np.percentile(times[name], 25)) for name in ("by hand", "control", "clew"))
-    results = {"events": options.events, "speed": by_hand / ours, "control": by_hand / control, "bar": BAR}
-    print(f"clew.predict: {results['speed']:.2f} of the speed by hand (bar {BAR:g}, control {results['control']:.2f})")
-    print(f"processor seconds per {options.events:,} events: clew {ours:.4f}, by hand {by_hand:.4f}")
-    if options.json:
-        options.json.write_text(json.dumps(results))
+    rounds = 15 if arguments.quick else 60
+    for count in arguments.events or CHUNKS:
+        (folder / str(count)).mkdir()
+        calls = max(1, BLOCK_EVENTS // count)
+        contestants = _contestants(folder / str(count), count)
+        blocks = {name: _block(call, calls) for name, call in contestants.items()}
+        times = {name: quartile(each) for name, each in alternate(blocks, rounds).items()}
+        sheet.bar(f"chunks of {count:,} events, speed by hand = 1", times["by hand"] / times["clew"], BAR, "x")
+        sheet.state("control: by hand against itself", times["by hand"] / times["control"], "x")
+        sheet.state("processor time per chunk, clew", 1e3 * times["clew"], "ms")
+        sheet.state("processor time per chunk, by hand", 1e3 * times["by hand"], "ms")
+    return {"threads": THREADS, "columns": COLUMNS, "rounds": rounds}
 
 
 def _contestants(folder: Path, count: int) -> dict[str, Callable[[], Any]]:
@@ -84,17 +81,19 @@ def _trained(folder: Path, values: Any, names: list[str]) -> Path:
     return clew.export(run, to="onnx", output=folder / "model.onnx").path
 
 
-def _rounds(contestants: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
-    """Processor seconds per call, one value per block."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name in random.sample(list(contestants), len(contestants)):
-            start = time.process_time()
-            for _ in range(calls):
-                contestants[name]()
-            times[name].append((time.process_time() - start) / calls)
-    return times
+def _block(call: Callable[[], Any], calls: int) -> Callable[[], float]:
+    """Return a function that runs a block of calls, and returns the processor seconds per call."""
+
+    def block() -> float:
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        return (time.process_time() - start) / calls
+
+    return block
 
 
 if __name__ == "__main__":
-    main()
+    parser = options(__doc__, "fewer rounds")
+    parser.add_argument("--events", type=int, action="append", help=f"events per chunk; default: {CHUNKS}")
+    raise SystemExit(main(measure, parser))

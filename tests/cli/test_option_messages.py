@@ -85,3 +85,10 @@ def test_of_hundreds_of_branches_only_the_nearest_are_listed(tagger: Path) -> No
     assert outcome.code == 2, outcome
     assert "no branch 'QQQ'" in outcome.err and "895 more" in outcome.err
     assert len(outcome.err) < 500
+
+
+@pytest.mark.parametrize("word", ["newest", "0", "-1x"])
+def test_a_job_is_named_by_its_number(word: str, tmp_path: Path) -> None:
+    outcome = script("jobs", "--", word, folder=tmp_path)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert f"clew jobs {word}: a job has a number" in outcome.err

@@ -123,16 +123,29 @@ NNLO = (
 )
 
 
-def test_a_command_of_nnlo_becomes_a_script_that_trains() -> None:
+def write_nnlo_files() -> None:
+    """Write a network, and lists of files as NNLO reads them."""
     Path("net.py").write_text(
         "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))\n"
     )
     random = np.random.default_rng(1)
     for name in ("train", "val"):
+        images = random.normal(size=(60, 4, 4)).astype(np.float32)
         with h5py.File(f"{name}.h5", "w") as file:
-            file["images"] = random.normal(size=(60, 4, 4)).astype(np.float32)
-            file["labels"] = np.eye(2, dtype=np.float32)[random.integers(0, 2, 60)]
+            file["images"] = images
+            file["labels"] = np.eye(2, dtype=np.float32)[(images.sum(axis=(1, 2)) > 0).astype(int)]
         Path(f"{name}.txt").write_text(f"{name}.h5\n")
+
+
+def run_script(name: str) -> None:
+    """Run a script that `clew init` wrote."""
+    environment = {"PATH": f"{SCRIPT.parent}:/usr/bin:/bin", "HOME": str(Path.cwd())}
+    result = subprocess.run(["sh", name], capture_output=True, text=True, timeout=220, env=environment)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_command_of_nnlo_becomes_a_script_that_trains() -> None:
+    write_nnlo_files()
     Path("job.sh").write_text(f"#!/bin/sh\nmodule load mpi\n{NNLO}\n")
     out = done("init", "first", "--from-nnlo", "job.sh")
     assert "different: --checkpoint" in out and "sh first.sh" in out
@@ -148,9 +161,7 @@ def test_a_command_of_nnlo_becomes_a_script_that_trains() -> None:
         "train.target={metric: accuracy, value: 0.999}",
     ):
         assert each in words
-    environment = {"PATH": f"{SCRIPT.parent}:/usr/bin:/bin", "HOME": str(Path.cwd())}
-    result = subprocess.run(["sh", "first.sh"], capture_output=True, text=True, timeout=220, env=environment)
-    assert result.returncode == 0, result.stderr
+    run_script("first.sh")
     run = clew.Run.open("runs/train").config().data["train"]
     assert run["optimizer"]["parameters"] == {"momentum": 0.9} and run["epochs"] == 2
 
@@ -168,6 +179,22 @@ def test_algorithms_of_mpi_learn_become_strategies(options: str, expected: list[
     done("init", "--from-nnlo", f"mpirun -np 4 ./MPIDriver.py cnn.json a.txt b.txt {options}")
     words = words_of(Path("cnn.sh").read_text())
     assert words[:5] == ["mpiexec", "-n", "4", "clew", "train"] and set(expected) <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [("--easgd --elastic-force 0.5 --elastic-lr 0.5", "easgd"), ("--mode gem --gem-kappa 2 --gem-lr 0.02", "gem")],
+)
+def test_an_asynchronous_command_of_nnlo_trains_with_a_master(options: str, strategy: str) -> None:
+    write_nnlo_files()
+    command_line = NNLO.replace("--synchronous", options).replace("--epochs 2", "--epochs 10")
+    done("init", "first", "--from-nnlo", command_line)
+    run_script("first.sh")
+    run = clew.Run.open("runs/train")
+    assert run.config().data["train"]["strategy"] == strategy
+    validation = run.last("validation")
+    assert run.state == "finished" and validation is not None
+    assert validation["metrics"]["loss"] < 0.6, "guessing gives 0.69"
 
 
 @pytest.mark.parametrize(

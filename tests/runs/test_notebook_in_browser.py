@@ -1,14 +1,13 @@
 """A notebook in a real browser: a cell with `clew.train` shows curves that grow while the training runs.
 
-Jupyter's server and pages are large (90 packages), and not part of the lock. The test needs `pip install notebook` in
-any environment, whose `jupyter` is on the PATH or named by CLEW_JUPYTER; the kernel is this environment's.
+Jupyter's server and pages are large (90 packages), and not part of the lock: `tools/sites-install jupyter` installs
+them in an environment of their own. The kernel is this environment's.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -36,9 +35,9 @@ pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
 @pytest.fixture
 def jupyter(tmp_path: Path) -> Iterator[str]:
     """The address of a Jupyter server whose folder holds `book.ipynb`, with a kernel of this environment."""
-    program = os.environ.get("CLEW_JUPYTER") or shutil.which("jupyter")
-    if program is None or not shutil.which("jupyter-notebook", path=str(Path(program).parent)):
-        pytest.skip("no Jupyter server here; CLEW_JUPYTER may name one")
+    program = Path(__file__).parents[2] / ".venv-jupyter" / "bin" / "jupyter-notebook"
+    if not program.exists():
+        pytest.skip("no Jupyter server here: tools/sites-install jupyter")
     kernel = tmp_path / "share" / "kernels" / "python3" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     words = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -54,7 +53,7 @@ def jupyter(tmp_path: Path) -> Iterator[str]:
     options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--IdentityProvider.token=secret"]
     with (tmp_path / "log.txt").open("w") as log:
         process = subprocess.Popen(
-            [program, "notebook", *options], cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+            [str(program), *options], cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
     try:
         while not list((tmp_path / "runtime").glob("jpserver-*.json")):

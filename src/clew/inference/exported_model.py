@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import stat
 import zipfile
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -228,9 +229,10 @@ MODEL_CLASSES: dict[str, type[ExportedModel]] = {
 
 def is_exported_model(path: Any) -> bool:
     """Whether this is the name of a file that may be an exported model."""
-    if not isinstance(path, (str, Path)) or Path(path).suffix not in MODEL_CLASSES:
+    if not isinstance(path, (str, Path)):
         return False
-    return not Path(path).is_dir() or MODEL_CLASSES[Path(path).suffix].is_folder
+    kind = MODEL_CLASSES.get(Path(path).suffix)
+    return kind is not None and (kind.is_folder or not Path(path).is_dir())
 
 
 def load(path: Path) -> ExportedModel:
@@ -239,9 +241,10 @@ def load(path: Path) -> ExportedModel:
     Raises:
         ConfigError: The file does not exist or cannot be read.
     """
-    if not path.exists():
-        raise ConfigError(f"no file {path}")
-    status = path.stat()
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"no file {path}") from None
     return _loaded(path, status.st_mtime_ns, status.st_size, torch.get_num_threads())
 
 
@@ -363,7 +366,7 @@ def _is_trusted(path: Path) -> bool:
     """Whether this user exported or trusts a file. One that did not change since it was trusted is not hashed again."""
     status = path.stat()
     state = (path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-    if path.is_file() and state in _trusted_files:
+    if state in _trusted_files and stat.S_ISREG(status.st_mode):
         return True
     trusted = is_file_trusted(path)
     if trusted:

@@ -16,7 +16,7 @@ from clew.training.validation import outputs_by_name
 
 EXPORT_FORMAT: Final = 1
 """Version of exported models. It changes when an older clew could not read a new one."""
-_MAX_FAST_BATCH, _BATCH_NUMBERS = 4096, 1 << 19
+_MAX_FAST_BATCH, _BATCH_NUMBERS = 8192, 1 << 19
 """Largest number of events and of numbers in a batch of an exported model: it stays in the cache of the processor."""
 InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -137,5 +138,12 @@ def _join_outputs(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outpu
             return None
         if len({part.shape[1:] for part in parts}) > 1:
             return None
-        joined[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        joined[name] = parts[0] if len(parts) == 1 else _concatenate(parts)
     return joined
+
+
+def _concatenate(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate rows. On the CPU by NumPy: the threads of torch would compete with those of onnxruntime."""
+    if any(part.device.type != "cpu" or part.dtype != torch.float32 for part in parts):
+        return torch.cat(list(parts))
+    return torch.from_numpy(np.concatenate([part.detach().numpy() for part in parts]))

@@ -56,15 +56,15 @@ def predict(
 ) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
 
-    Events in memory give a result of the same kind: `clew.predict(run, X)`. The rows of an ensemble hold the mean over
-    its members and, as `NAME_spread`, the standard deviation. Rows are the same for any number of workers.
+    Rows of an ensemble hold the mean over its members and, as `NAME_spread`, the standard deviation. Rows are the same
+    for any number of workers.
 
     Args:
         run: The run or its folder, or a file that `clew.export` wrote. A file needs `events`, `data` or `input`.
         events: Events in memory (an array, a dictionary of arrays, a data frame, an awkward array or a `clew.Table`)
             with the columns that `Recipe.read` returns; labels may be missing. The columns of an array are the
             features, in their order. Or files, like `input`.
-        output: File to write: .h5 (a clew table), .parquet or .root. Default: return all rows as a table.
+        output: File to write: .h5 (a clew table), .parquet or .root. Default: return all rows.
         input: Files or globs of raw events to use instead of a dataset.
         columns: Columns of the samples to copy, such as labels. Default: those that identify an event (`run`, `lumi`,
             `event`, ...), if they exist.
@@ -73,8 +73,8 @@ def predict(
         data, split, weights, recipe, batch_size, workers, current_code, trust, progress: See `clew.evaluate`.
 
     Returns:
-        The path of `output`, or one row per event: a table, or for events in memory the kind of `events`. An array
-        gives an array; a model with several outputs then gives a dictionary of arrays. A data frame keeps its index.
+        The path of `output`, or one row per event: a table, or the kind of `events`. An array gives an array, and with
+        several outputs a dictionary of arrays. A data frame keeps its index.
 
     Raises:
         RunError, DataError, RecipeError, ConfigError: Something that is needed is missing or does not fit.
@@ -90,10 +90,10 @@ def predict(
     check_not_in_worker("clew.predict")
     request = _Request(data, split, tuple(input), weights, recipe, batch_size, events, current_code, trust).with_files()
     path = None if output is None else _check_output(Path(output), replace=replace)
-    make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
-    names = () if columns is None and in_memory.is_plain_array(request.events) else columns
-    rows = (EnsembleRows if _is_ensemble(run) else PredictionRows)(None if names is None else tuple(names), raw)
-    table = _write_rows(make, rows, path, workers, progress)
+    is_file = exported_model.is_exported_model(run)
+    make = (_task_of_file if is_file else _task_of_run)(run, request)
+    kind = EnsembleRows if not is_file and _is_ensemble(run) else PredictionRows
+    table = _write_rows(make, kind(request.copied_columns(columns), raw), path, workers, progress)
     return path or (table if request.events is None else in_memory.like(request.events, table))
 
 
@@ -107,8 +107,6 @@ def _write_rows(
 
 
 def _is_ensemble(run: Any) -> bool:
-    if exported_model.is_exported_model(run):
-        return False
     opened = run if isinstance(run, Run) else Run.open(run)
     return bool(opened.config().data.get("train", {}).get("replicas"))
 
@@ -145,6 +143,12 @@ class _Request:
         elif events is not None and (self.data is not None or self.split is not None or self.input):
             raise ConfigError("pass events, a dataset (data, split) or files (input): only one of them")
         return request
+
+    def copied_columns(self, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the columns of the samples to copy; None for those that identify an event, which no array has."""
+        if columns is None:
+            return () if in_memory.is_plain_array(self.events) else None
+        return tuple(columns)
 
     def samples(self, source: RawEvents | None, dataset: Any) -> SampleSource:
         """Return the samples to predict. `source` prepares raw events; None for a dataset."""

@@ -224,9 +224,10 @@ def _settings(options: argparse.Namespace, strategy: str | None) -> dict[str, An
     optimizer = options.worker_optimizer if strategy in ("easgd", "gem") or not options.optimizer else options.optimizer
     values["train.optimizer.name"] = optimizer or ("sgd" if strategy in ("easgd", "gem") else "adam")
     parameters = _parameters(options.worker_optimizer_params)
-    lr = {"easgd": options.elastic_lr, "gem": options.gem_lr}.get(strategy or "") or parameters.pop("lr", None)
-    if strategy == "easgd" and options.elastic_momentum:
-        parameters["momentum"] = options.elastic_momentum
+    lr = parameters.pop("lr", None)
+    if values["train.optimizer.name"] == "sgd":  # the two programs use these options for SGD only
+        lr = {"easgd": options.elastic_lr, "gem": options.gem_lr}.get(strategy or "") or lr
+        parameters |= {"momentum": options.elastic_momentum} if strategy == "easgd" and options.elastic_momentum else {}
     values |= {"train.optimizer.lr": lr} if lr is not None else {}
     values |= {f"train.optimizer.parameters.{name}": value for name, value in parameters.items()}
     if strategy:

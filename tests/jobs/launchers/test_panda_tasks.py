@@ -188,7 +188,7 @@ def test_a_server_that_does_not_answer_is_named_and_the_last_state_stays(panda: 
     panda.set_status(number, "running", "running")
     assert "running" in done("jobs")
     panda.close()
-    row = done("jobs")
+    row = done("jobs", "list")
     assert "running" in row and "does not answer" in row
     stopped = clew("stop", "hello")
     assert stopped.code == 2 and "was not cancelled" in stopped.err

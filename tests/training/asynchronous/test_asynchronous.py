@@ -137,6 +137,16 @@ def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, da
     check(Run.open(tmp_path / "run"), data)
 
 
+def test_a_worker_that_cannot_start_ends_the_training(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(2, 2)\n")
+    Table({"features": np.ones((40, 2), np.float32), "labels": np.arange(40) % 2}).save(tmp_path / "events.h5")
+    settings = ["--strategy", "easgd", "--set", "train.optimizer={name: sgd, parameters: {lr: 1}}"]
+    words = ["-n", "3", str(BIN / "clew"), "train", "--model", "net.py:build", "--train", "events.h5", *settings]
+    done = subprocess.run([str(BIN / "mpiexec"), *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "sgd has no 'lr'" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
 def test_several_processes_resume(name: str, data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StoppedError):

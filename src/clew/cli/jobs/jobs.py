@@ -29,7 +29,7 @@ Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="Num
 
 
 def jobs(
-    job: Annotated[int | None, typer.Argument(metavar="JOB", min=1, help="Show all facts about this job.")] = None,
+    number: Annotated[str, typer.Argument(metavar="JOB", help="Show all facts about this job.")] = "",
     state: Annotated[
         list[str] | None, typer.Option(help=f"Only jobs in this state: {', '.join(_STATES)}. Repeatable.")
     ] = None,
@@ -57,6 +57,7 @@ def jobs(
     from clew.client.client import Client
     from clew.client.credentials import credentials
 
+    job = _job_number(number)
     for each in state or ():
         if each not in _STATES:
             raise ConfigError(f"--state {each}: no such state{nearest(each, _STATES)}")
@@ -230,6 +231,15 @@ def _columns(jobs: list[Job]) -> list[Column]:
         Column("since", [_time(each.ended or each.started or each.created) for each in jobs], rank=2),
         Column("why", [each.reason for each in jobs], rank=1, least=40),
     ]
+
+
+def _job_number(text: str) -> int | None:
+    """Return the number of a job; None for the list, which `clew jobs list` shows too."""
+    if text in ("", "list"):
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"clew jobs {text}: a job has a number, as in `clew jobs 12`; `clew jobs` lists all jobs")
+    return int(text)
 
 
 def _show_agents(client: Client, as_json: bool) -> None:

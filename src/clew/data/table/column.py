@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -57,7 +58,9 @@ def events_not_finite(column: Column) -> Offsets:
     values = column.values if isinstance(column, Ragged) else column
     if values.dtype.kind not in "fc":
         return np.empty(0, dtype=np.int64)
-    if np.isfinite(values.sum()):  # a sum with NaN or infinity is not finite; this is faster than all values
+    if math.isfinite(
+        abs(np.add.reduce(values, axis=None))
+    ):  # a sum with NaN or infinity is not finite; this is faster than all values
         return np.empty(0, dtype=np.int64)
     rows = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
     if isinstance(column, Ragged):

@@ -22,7 +22,8 @@ def to_awkward(table: Table) -> ak.Array:
             offsets = ak.index.Index64(column.offsets)
             fields.append(ak.contents.ListOffsetArray(offsets, ak.from_numpy(column.values, highlevel=False)))
         else:
-            fields.append(ak.from_numpy(column, highlevel=False))
+            plain = column.dtype.kind in "fiub" and column.flags.c_contiguous  # the usual case, and faster
+            fields.append(ak.contents.NumpyArray(column) if plain else ak.from_numpy(column, highlevel=False))
     return ak.Array(ak.contents.RecordArray(fields, list(table), length=len(table)))
 
 
@@ -55,10 +56,13 @@ def _named_fields(array: Any, names: Sequence[str] | None = None) -> dict[str, t
     columns: dict[str, tuple[str | None, Any]] = {}
     layout = ak.to_layout(array)  # of arrays with behaviours, an access by name may compute something or fail
     needed = None if names is None else {start for name in names for start in _starts(name)}
-    for name in layout.fields:
+    is_record = isinstance(layout, ak.contents.RecordArray)
+    for place, name in enumerate(layout.fields):
         if needed is not None and name not in needed:
             continue
-        field = layout.content(name) if isinstance(layout, ak.contents.RecordArray) else layout[name]
+        field = layout.contents[place] if is_record else layout[name]
+        if is_record and field.length != layout.length:  # a field may be longer than the records
+            field = field[: layout.length]
         inner = {} if isinstance(field, ak.contents.NumpyArray) else {each: f"{name}_{each}" for each in field.fields}
         if inner:
             chosen = {each: title for each, title in inner.items() if names is None or title in names}
@@ -71,6 +75,8 @@ def _named_fields(array: Any, names: Sequence[str] | None = None) -> dict[str, t
 def _starts(name: str) -> list[str]:
     """Return the fields that may hold a column: `Jet_btag_up` is a field, or in `Jet_btag` or `Jet`."""
     words = name.split("_")
+    if len(words) == 1:
+        return words
     return ["_".join(words[:count]) for count in range(1, len(words) + 1)]
 
 
@@ -85,7 +91,7 @@ def from_awkward(array: Any, columns: Sequence[str] | None = None, *, missing: b
     Raises:
         DataError: a field is nested deeper, or holds options or strings; or there is no such column.
     """
-    if not ak.fields(array):
+    if not (array.fields if isinstance(array, ak.Array) else ak.fields(array)):
         raise DataError("an awkward array becomes a table only when it has named fields")
     fields = _named_fields(array, columns)
     for name in columns or ():

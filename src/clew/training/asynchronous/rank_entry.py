@@ -178,17 +178,17 @@ def run_worker(
     for part in slices:
         if part.master != COORDINATOR:
             transport.send(part.master, "hello")
-    with contextlib.closing(Worker(transport, recipe, config, slices, device, run=run)) as worker:
-        try:
+    try:
+        with contextlib.closing(Worker(transport, recipe, config, slices, device, run=run)) as worker:
             return worker.run()
-        except LostPeerError:
-            raise
-        except Exception as error:
-            failure = recipe_error(error)
-            with contextlib.suppress(Exception):
-                reason = str(failure) or type(failure).__name__
-                transport.send(COORDINATOR, "failed", {"reason": reason, "kind": type(failure).__name__})
-            raise failure from error
+    except LostPeerError:
+        raise
+    except Exception as error:
+        failure = recipe_error(error)
+        with contextlib.suppress(Exception):
+            reason = str(failure) or type(failure).__name__
+            transport.send(COORDINATOR, "failed", {"reason": reason, "kind": type(failure).__name__})
+        raise failure from error
 
 
 def _run_in_one_process(training: AsynchronousTraining) -> str:
