@@ -61,13 +61,15 @@ class HtmlPage:
             plotly = small_script() if small else whole_script_path().read_text(encoding="utf-8")
             policy = "" if small else " 'unsafe-eval'"  # the whole version compiles the code that draws on a GPU
         script = _file("plot_theme.js") + _file("static_page.js") if self._figures else ""
+        sketch = _file("sketch.js") if self._figures else ""
         page = _file("page.template.html")
         for name, text in {
-            "POLICY": _policy(policy, plotly, script),
+            "POLICY": _policy(policy, sketch, plotly, script),
             "TITLE": escape(self.title),
             "STYLE": _file("page.css"),
             "BODY": "\n".join(self._body),
             "FIGURES": _json([compact(each) for each in self._figures]),
+            "SKETCH": sketch,
             "PLOTLY": plotly,
             "SCRIPT": script,
         }.items():

@@ -1,4 +1,4 @@
-"""Every page that clew writes as a file: report, study, comparison, scaling and workload, in a browser."""
+"""Every page that clew writes as a file: report, study, comparison, scaling, strategies, workload, in a browser."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from clew import Run
 from clew.bench.scaling import page as scaling_page
 from clew.bench.scaling.forecast import forecast
+from clew.bench.strategies import page as strategies_page
+from clew.bench.strategies.results import StrategyGoal, StrategyRun, StrategyStudy
 from clew.bench.workload import page as workload_page
 from clew.runs.comparison import compare_runs
 from clew.runs.comparison_page import write_comparison
@@ -56,8 +58,21 @@ def workload(run: Run, folder: Path) -> Path:
     return workload_page.write(result, folder / "workload.html")
 
 
+def strategies(run: Run, folder: Path) -> Path:
+    curve = [(float(second), 0.8 + second / 100) for second in range(12)]
+    runs = [
+        StrategyRun(name, bandwidth, f"runs/{name}-{bandwidth}", curve=curve, seconds=10.0, best=0.91)
+        for name in ("allreduce", "easgd", "diloco")
+        for bandwidth in ("1Gbit", "100Mbit")
+    ]
+    facts = {"recipe": "tracking", "workers": 2, "cores": 2, "when": "now"}
+    goal = StrategyGoal("f1", "maximize", 0.9)
+    result = StrategyStudy(goal, facts, runs[0], runs, {"1Gbit": 9.1e8, "100Mbit": 9.4e7})
+    return strategies_page.write(result, folder / "study.html")
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("write", [report, comparison, study_page, scaling, workload])
+@pytest.mark.parametrize("write", [report, comparison, study_page, scaling, strategies, workload])
 def test_it_is_small_complete_readable_and_accessible(
     browser: Any, run_copy: Run, tmp_path: Path, write: Callable[[Run, Path], Path]
 ) -> None:
@@ -75,3 +90,23 @@ def test_it_is_small_complete_readable_and_accessible(
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
         assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []  # it needs no network
         context.close()
+
+
+@pytest.mark.parametrize("write", [report, comparison])
+def test_every_plot_is_a_sketch_before_plotly_is_read(
+    browser: Any, run_copy: Run, tmp_path: Path, write: Callable[[Run, Path], Path]
+) -> None:
+    path = write(run_copy, tmp_path)
+    text = path.read_text()
+    unread = path.with_name("unread.html")
+    unread.write_text(text[: text.rindex("<script", 0, text.rindex("<script"))])  # without Plotly and what uses it
+    count = "place => place.querySelectorAll('.sketch path[d]').length"
+    sketches = f"() => [...document.querySelectorAll('[data-figure]')].map({count})"
+    page = browser.new_page()
+    page.goto(unread.as_uri())
+    counts = page.evaluate(sketches)
+    assert len(counts) > 5 and all(counts)
+    page.goto(path.as_uri())
+    page.wait_for_function(_DRAWN)
+    assert not any(page.evaluate(sketches)), "Plotly's curves replace the sketches"
+    page.close()
