@@ -21,7 +21,7 @@ ALLOWED = {
     r"can be mounted|mount a file system|only root can|networks? of (its|their) own": "a container without rights",
     r"a file system without attributes": "some file systems in memory",
     r"dask-awkward is not installed": "it needs an older dask than the lock has",
-    r"no Jupyter server here": "90 packages, 260 MB; docs/notebooks.md says how to run it",
+    r"no Jupyter server here": "90 packages, 260 MB; docs/howto/notebooks.md says how to run it",
     r"no headers of ONNX Runtime": "a package of Debian 13, which a mirror may not have",
     r"pfnano.root is not here": "a file outside the repository",
     r"TensorFlow is( not)? installed": "600 MB; both cases cannot hold at once",
