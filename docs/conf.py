@@ -15,10 +15,18 @@ author = "The clew developers"
 project_copyright = author
 release = version = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated_reference", "repository_links"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "docstrings",
+    "generated_reference",
+    "repository_links",
+]
 exclude_patterns = ["_build", "_ext", "**/.ipynb_checkpoints"]
 nitpicky = True
-default_role = None
+default_role = "literal"  # docstrings have code between single backticks
+nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures: torch, numpy and inner modules have no pages here
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 4
@@ -31,10 +39,13 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
-autodoc_typehints = "none"  # signatures show them
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 add_module_names = False
+python_maximum_signature_line_length = 90
+toc_object_entries_show_parents = "hide"
+smartquotes = False  # two dashes are an option
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
