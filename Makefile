@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve format bench lock clean
+.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
@@ -51,6 +51,9 @@ docs: $(READY)  ## the site, into docs/_build/html: without a network, and witho
 
 docs-serve: docs  ## the site at http://127.0.0.1:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
+release: $(READY)  ## wheel and sdist in dist/, checked, installed in a fresh environment, with the demo run there
+	$(BIN)/python tools/release.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
