@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from clew.version import __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # notebooks call `clew`
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["CLEW_SERVER"] = ""  # and send their runs to no server
 
 project = "clew"
 author = "The clew developers"
