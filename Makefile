@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check format bench lock clean
+.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
@@ -46,6 +46,15 @@ check: $(READY)  ## style, types, layers, known holes of dependencies
 	$(BIN)/python tools/audit.py
 	$(BIN)/python -m pytest tests/test_layers.py
 
+docs: $(READY)  ## the site, into docs/_build/html: without a network, and without a warning
+	$(BIN)/python -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
+
+docs-serve: docs  ## the site at http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory docs/_build/html 8000
+
+release: $(READY)  ## wheel and sdist in dist/, checked, installed in a fresh environment, with the demo run there
+	$(BIN)/python tools/release.py
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -68,4 +77,4 @@ lock: $(READY)  ## write requirements.lock anew from what .venv holds (without r
 	touch $(READY)
 
 clean:
-	rm -rf .venv .venv-rucio .venv-condor .venv-onnxruntime .venv-jupyter demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-rucio .venv-condor .venv-onnxruntime .venv-jupyter demo docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

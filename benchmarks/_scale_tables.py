@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md from the results of `scale_cores.py`."""
+"""The tables of docs/measurements/scaling.md from the results of `scale_cores.py`."""
 
 from __future__ import annotations
 

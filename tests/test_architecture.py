@@ -11,7 +11,7 @@ import pytest
 import clew
 
 SOURCE = Path(clew.__file__).parent
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
 TEXT = PAGE.read_text()
 FILES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", TEXT)) - {"tests/test_layers.py"})
 NAMES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`\s+`([A-Za-z_]\w*)`", TEXT)))

@@ -1,4 +1,4 @@
-"""The commands of docs/from-nnlo.md run, in a folder like those of its readers."""
+"""The commands of docs/howto/from-nnlo.md run, in a folder like those of its readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.models.keras_models import cnn, images, saved
 from tests.test_docs import ROOT, _blocks
 from tests.training import losses, validations
 
-PAGE = ROOT / "docs" / "from-nnlo.md"
+PAGE = ROOT / "docs" / "howto" / "from-nnlo.md"
 NET = """
 from torch import nn
 

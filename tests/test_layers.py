@@ -101,7 +101,7 @@ def test_imports_go_down(path: Path) -> None:
     for module, name in _imports(ast.parse(path.read_text()).body):
         target = _targets(module, name)
         if target is not None and target != package:
-            assert target in HEIGHT, f"{target} has no layer: add it to LAYERS and docs/architecture.md"
+            assert target in HEIGHT, f"{target} has no layer: add it to LAYERS and docs/explanation/architecture.md"
             assert HEIGHT[target] < HEIGHT[package], f"{package} may not import {target}"
 
 

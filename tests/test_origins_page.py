@@ -1,4 +1,4 @@
-"""The matrix of docs/come-as-you-are.md: every cell names a test that exists, or says why there is none."""
+"""The matrix of docs/reference/come-as-you-are.md: every cell names a test that exists, or says why there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "come-as-you-are.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "come-as-you-are.md"
 TEXT = PAGE.read_text()
 REFERENCES = {
     name: (PAGE.parent / file, test)

@@ -1,4 +1,4 @@
-"""The commands of docs/bench.md that need no long training run as written there."""
+"""The commands of docs/howto/bench.md that need no long training run as written there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.test_scale import study, trained
 from tests.cli import done
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "bench.md"
+PAGE = ROOT / "docs" / "howto" / "bench.md"
 QUICK = ("clew bench score", "clew bench compare")
 
 

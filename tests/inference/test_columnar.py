@@ -1,4 +1,4 @@
-"""The code of docs/columnar.md, and predictions for events of coffea, polars and Arrow."""
+"""The code of docs/howto/columnar.md, and predictions for events of coffea, polars and Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uproot
 import clew
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "columnar.md"
+PAGE = ROOT / "docs" / "howto" / "columnar.md"
 FEATURES = ("MET_pt", "MET_phi", "PV_npvs")
 NET = "from torch import nn\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))\n"
 

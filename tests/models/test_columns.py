@@ -20,6 +20,7 @@ from torch import nn
 import clew
 from clew import Run, Table
 from clew.errors import ConfigError, DataError, RecipeError
+from clew.training.api import resume
 from tests.cli import clew as command
 from tests.training import validations
 
@@ -319,3 +320,14 @@ def test_predictions_contain_the_numbers_of_events_and_the_labels(tmp_path: Path
     place = rows.fixed("event") - 1000
     np.testing.assert_array_equal(rows.fixed("labels"), data["Y"][place])
     assert {"run", "luminosityBlock", "event"} <= set(clew.predict(run, raw=True, recipe=nn.Linear(4, 3)))
+
+
+def test_a_run_is_resumed_with_the_function_that_makes_its_model(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    y = (x.sum(axis=1) > 0).astype(np.int64)
+
+    def build() -> nn.Module:
+        return nn.Linear(3, 2)
+
+    clew.train(build, (x, y), epochs=1, output=tmp_path / "run")
+    assert resume(tmp_path / "run", epochs=2, recipe=build).state == "finished"

@@ -1,4 +1,4 @@
-"""The commands and settings of docs/trees.md run."""
+"""The commands and settings of docs/howto/trees.md run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli import done
 from tests.models.test_estimators import events
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "trees.md"
+PAGE = ROOT / "docs" / "howto" / "trees.md"
 NET = """
 from torch import nn
 

@@ -62,7 +62,7 @@ def _keras() -> str:
 
 def _weaver() -> str:
     Path("top.yaml").write_text(TOP)
-    Path("network.py").write_text(_blocks(ROOT / "docs" / "weaver.md", "python")[0])
+    Path("network.py").write_text(_blocks(ROOT / "docs" / "howto" / "from-weaver.md", "python")[0])
     write_jets(Path("jets.root"), 200)
     done("init", "--from-weaver", "top.yaml", "network.py")
     done("prepare", "top.py", "--input", "jets.root", "--output", "dataset", "--workers", "1")

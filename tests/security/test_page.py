@@ -1,4 +1,4 @@
-"""docs/security.md: its routes are those of the code, and the tests that it names exist."""
+"""docs/explanation/security.md: its routes are those of the code, and the tests that it names exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from clew.server.api.route_list import markdown_table, route_list
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text()
 
 
 def test_the_page_lists_the_routes_of_the_code() -> None:

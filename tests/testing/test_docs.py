@@ -14,7 +14,7 @@ import pytest
 from clew import testing
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "howto" / "testing.md"
 SUITES = [name for name in testing.__all__ if name.endswith("Contract")]
 
 

@@ -53,7 +53,9 @@ def test_a_loss_that_is_no_mean_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_documentation_runs(tmp_path: Path) -> None:
-    (script,) = (block for block in _blocks(ROOT / "docs" / "models.md", "python") if "distributed.wrap" in block)
+    (script,) = (
+        block for block in _blocks(ROOT / "docs" / "howto" / "models.md", "python") if "distributed.wrap" in block
+    )
     (tmp_path / "train.py").write_text(script)
     done = start(ONE, "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.file_lock import hold_lock
+from clew.core.stability import experimental
 from clew.data.table import Table
 from clew.errors import DataError
 from clew.storage import cache_folder
@@ -22,6 +23,7 @@ FOLDER = "kept"
 """The folder in the cache."""
 
 
+@experimental(since="0.1.0")
 def cached_table(about: Mapping[str, Any], make: Callable[[], Table]) -> Table:
     """Return a table from the cache, or compute it and store it there.
 

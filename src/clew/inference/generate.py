@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.core.files import atomic_path
+from clew.core.stability import experimental
 from clew.data.dataset.batch import Batch
 from clew.data.table import Table, concat
 from clew.data.writers import TableWriter, write_in_background
@@ -36,6 +37,7 @@ Ranges = Mapping[str, tuple[float, float]]
 GPU_BATCH, CPU_BATCH = 10_000, 256
 
 
+@experimental(since="0.1.0")
 def generate(
     run: Run | str | Path,
     *,

@@ -67,9 +67,9 @@ class PandaConfig(Section):
     out: str | None = None
     """The name of the output dataset: `user.me.{name}`; {name} is the job's."""
     cloud: str | None = None
+    """The cloud it must run in; default: PanDA chooses."""
     queue: str | None = None
     """The queue it must run in; default: PanDA chooses."""
-    scope: str = "user"
     arguments: tuple[Line, ...] = ()
     """More arguments of prun or phpo."""
 
@@ -82,12 +82,15 @@ class Site(Section):
     scheduler: Annotated[str, AfterValidator(_check_scheduler)]
     """slurm, condor, panda, or a scheduler of an entry point `clew.launchers`."""
     partition: Line | None = None
+    """The partition or queue of the scheduler; default: its own."""
     account: Line | None = None
+    """The account or accounting group that jobs are charged to."""
     modules: tuple[Line, ...] = ()
     """Loaded by `module load` before anything else."""
     setup: tuple[Line, ...] = ()
     """Lines of shell after that, such as `source /shared/venv/bin/activate`."""
     environment: dict[str, str] = {}
+    """Variables that jobs get, set after `modules` and before `setup`."""
     container: Line | None = None
     """An image with clew in it, which the nodes run (PanDA runs it by its own means). `--container` replaces it."""
     container_runtime: Runtime = "apptainer"
@@ -113,6 +116,7 @@ class Site(Section):
     wall_time: Seconds = 3600
     """What jobs request, and the most they may request where `wall_time_limit` is not set."""
     wall_time_limit: Seconds | None = None
+    """The most that jobs may request."""
     grace: Seconds = 120
     """How long before its end a job is asked to write a checkpoint; at most a quarter of its time."""
     requeue: bool = True

@@ -41,6 +41,7 @@ class InputColumns(Section):
     """Scalars become one tensor (events, columns); a single column of any shape is used unchanged. Ragged columns
     become a padded tensor and a mask of the real items."""
     labels: tuple[str, ...] = ()
+    """Columns with the true values."""
     weight: str | None = None
     """Event weights: a column, or an expression of columns."""
     select: str | None = None
@@ -57,6 +58,7 @@ class ModelSource(Section):
     """`file.py:name` or `module:name` of a function or class that makes it, a `.keras`, `.h5` or Keras `.json` file, or
     a `.pt2` that `torch.export.save` wrote; empty for a model passed in Python."""
     arguments: dict[str, Any] = {}
+    """Arguments of the function or class in `build`, or parameters of the estimator."""
     outputs: Literal["auto", "logits", "probabilities"] = "auto"
     """What the outputs are, for cross-entropies and metrics. auto: probabilities if the last layer is a softmax or a
     sigmoid, else logits."""

@@ -63,10 +63,12 @@ class ServiceConfig(Section):
     store: str | None = None
     """Location of artefacts, such as `s3://BUCKET/clew` or any that `clew.storage` supports; default: the folder."""
     host: str = "127.0.0.1"
+    """Address to listen on. The default can be reached from this machine only."""
     port: int = Field(DEFAULT_PORT, ge=0, le=65535)
     """0: any free port."""
     limits: ServerLimits = ServerLimits()
     retention: tuple[RetentionRule, ...] = ()
+    """Rules that delete old artefacts; default: none is deleted."""
     alerts: AlertSettings = AlertSettings()
     secure: bool = False
     """The server is behind TLS: browsers send the session cookie over HTTPS only."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -97,6 +98,7 @@ def _build(
     adapt: Callable[[Any], Any] = lambda config: config,
 ) -> tuple[Recipe, TrainConfig]:
     location = str(document.data.get("recipe", ""))
+    recipe = recipe() if isinstance(recipe, FunctionType) else recipe  # a function that makes the model
     model = recipe if isinstance(recipe, nn.Module) else None
     if kind is None:
         kind = find(location) if recipe is None or model is not None else type(resolve(recipe))

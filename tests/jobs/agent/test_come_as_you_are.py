@@ -59,7 +59,7 @@ def fetched_model(client: Client, run: RunInfo, agent: Path, folder: Path) -> bo
 def test_a_lightning_module(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)
-    Path("my.py").write_text(_blocks(ROOT / "docs" / "lightning.md", "python")[0])
+    Path("my.py").write_text(_blocks(ROOT / "docs" / "howto" / "from-lightning.md", "python")[0])
     settings = ("--set", "model.arguments.hidden=8", "--set", "model.batch=tuple")
     run = submitted(ada, "--model", "my.py:LitModel", *COLUMNS, "--epochs", 2, *settings)
     assert {"val_loss"} <= run.metrics.keys() and run.epochs_done == 2
@@ -96,7 +96,7 @@ def test_a_recipe_from_weaver(client_for: ClientFor, start_agent: StartAgent, fo
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)
     Path("top.yaml").write_text(TOP)
-    Path("network.py").write_text(_blocks(ROOT / "docs" / "weaver.md", "python")[0])
+    Path("network.py").write_text(_blocks(ROOT / "docs" / "howto" / "from-weaver.md", "python")[0])
     write_jets(Path("train_0.root"), 200)
     done("init", "--from-weaver", "top.yaml", "network.py")
     done("prepare", "top.py", "--input", "train_0.root", "--output", "dataset", "--workers", "1")

@@ -12,7 +12,7 @@ from clew import Client
 from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
 
-PAGE = Path(__file__).parents[3] / "docs" / "jobs.md"
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "jobs.md"
 ClientFor = Callable[..., Client]
 
 

@@ -1,4 +1,4 @@
-"""The commands and the code of docs/lightning.md run."""
+"""The commands and the code of docs/howto/from-lightning.md run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli import done
 from tests.models.test_estimators import events
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "lightning.md"
+PAGE = ROOT / "docs" / "howto" / "from-lightning.md"
 
 
 @pytest.mark.timeout(400)

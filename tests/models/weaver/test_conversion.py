@@ -17,7 +17,7 @@ from tests.cli import done
 from tests.models.weaver import AK8, TOP, write_jets
 from tests.test_docs import ROOT, _blocks
 
-PAGE = ROOT / "docs" / "weaver.md"
+PAGE = ROOT / "docs" / "howto" / "from-weaver.md"
 
 
 @pytest.fixture(autouse=True)

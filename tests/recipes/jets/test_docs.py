@@ -1,4 +1,4 @@
-"""The commands of docs/jets.md, one after the other, on fewer jets and for one epoch."""
+"""The commands of docs/reference/recipes/jets.md, one after the other, on fewer jets and for one epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli import done
 
 from . import ROOT
 
-PAGE = (ROOT / "docs" / "jets.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "recipes" / "jets.md").read_text()
 
 
 def _block(language: str, number: int = 0) -> str:

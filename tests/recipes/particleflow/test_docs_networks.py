@@ -1,4 +1,4 @@
-"""The commands of docs/particleflow.md that train a network, on small events with a small network."""
+"""The commands of docs/reference/recipes/particleflow.md that train a network, on small events with a small network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_recipe import SMALL
 
 
 def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (ROOT / "docs" / "particleflow.md").read_text()
+    page = (ROOT / "docs" / "reference" / "recipes" / "particleflow.md").read_text()
     block = re.findall(r"## Networks\n\n```sh\n(.*?)```", page, flags=re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "events").mkdir()

@@ -21,7 +21,7 @@ def add(
     settings: Settings = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a profile of this name.")] = False,
 ) -> None:
-    """Save the profile of a cluster: what a job needs to run there. docs/sites.md lists the keys.
+    """Save the profile of a cluster: what a job needs to run there. docs/howto/sites.md lists the keys.
 
     \b
     Examples:

@@ -30,6 +30,7 @@ class Reweight(FittedTransform):
     """
 
     kind: Literal["reweight"] = "reweight"
+    """The name of this transform."""
     by: str = "label"
     """A column of integers: the class. Events with a negative value belong to no class and keep their weight."""
     columns: dict[str, Edges] = {}

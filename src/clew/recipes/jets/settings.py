@@ -84,13 +84,17 @@ class JetsNetworkConfig(Section):
     """A network over constituents."""
 
     kind: Literal["gru", "conv", "transformer"] = "gru"
+    """The network: recurrent, convolutions along the sequence, or attention."""
     width: Count = 64
+    """Width of the hidden layers."""
     layers: Count = 2
+    """Number of hidden layers."""
     heads: Count = 4
     """Attention heads (transformer)."""
     kernel: Count = 5
     """Kernel size (convolution); odd."""
     dropout: Share = 0.0
+    """Share of hidden values that are set to zero in training."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -119,8 +123,11 @@ class JetFeaturesNetworkConfig(Section):
     """A multilayer perceptron."""
 
     width: Count = 64
+    """Width of the hidden layers."""
     layers: Count = 3
+    """Number of hidden layers."""
     dropout: Share = 0.0
+    """Share of hidden values that are set to zero in training."""
 
 
 class JetFeaturesConfig(JetTaggingConfig):
@@ -151,6 +158,7 @@ class JetImagesNetworkConfig(Section):
     max_pixels: Count = 64
     """Largest number of pixels of a cloud; those with the highest values are used."""
     dropout: Share = 0.1
+    """Share of hidden values that are set to zero in training."""
     augment: bool = True
     """Whether training jets are mirrored and rotated at random: by right angles, or by any angle for `cloud`, which
     also smears them."""

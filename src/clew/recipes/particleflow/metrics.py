@@ -26,10 +26,13 @@ class ParticleFlowMetricsConfig(Section):
     """Length to which events are padded in `accuracy_padded`, the accuracy of the benchmark of 2022, which counts
     padding as correct. 0: do not compute it."""
     pt_edges: tuple[float, ...] = (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200)
+    """Edges of the bins in pT, GeV."""
     eta_edges: tuple[float, ...] = tuple(np.arange(-5, 5.1, 0.5).tolist())
+    """Edges of the bins in pseudorapidity."""
     jets: bool = True
     """Whether to cluster jets, if fastjet is installed."""
     jet_radius: Annotated[float, Field(gt=0)] = 0.4
+    """Radius parameter R of anti-kt jets."""
     jet_pt: Annotated[float, Field(gt=0)] = 20.0
     """Minimum pT of a true jet, GeV."""
     jet_match: Annotated[float, Field(gt=0)] = 0.2

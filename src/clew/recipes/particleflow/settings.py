@@ -24,6 +24,7 @@ class ParticleFlowNetworkConfig(Section):
     layers: Count = 3
     """Layers in each of the two stacks (one for the class and charge, one for the momentum)."""
     width: Count = 256
+    """Width of the features of an element."""
     distance: Count = 128
     """Width of the features from which distances are computed."""
     bin_size: Count = 640
@@ -51,8 +52,9 @@ class ParticleFlowLossConfig(Section):
     """Expected number of elements per event and class. The weight of a class is one over the square root of its number.
     The defaults are published numbers; that of `none` is the number of remaining elements."""
     charge: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the charge loss. The weight of the class loss is 1."""
     momentum: Annotated[float, Field(ge=0)] = 1.0
-    """Weights of the charge loss and of the momentum loss. The weight of the class loss is 1."""
+    """Weight of the momentum loss."""
 
 
 class ParticleFlowConfig(Section):

@@ -45,6 +45,7 @@ class Detector(Section):
     name: Literal["bes3", "bmn", "trackml", "acts"] = "bes3"
     """Selects the generator of `clew data generate`, the layout of text files, and the defaults below."""
     shape: Literal["cylinders", "planes"] = "cylinders"
+    """Whether stations are cylinders around the beam (`radii`) or planes across it (`planes`)."""
     radii: tuple[Positive, ...] = (81.555, 126.055, 166.555)
     """Radii of the cylinders, mm, from the inside out. Station numbers of hits are positions in this list."""
     planes: tuple[float, ...] = (123.44, 156.1, 245.0, 397.0, 645.4, 1126.5, 1353.3, 1606.6, 1836.68)

@@ -73,6 +73,7 @@ class ParticleGun(Section):
     """The particles of ACTS events (`clew data generate --detector acts`). Other detectors have their own particles."""
 
     particles: Literal["muons", "ttbar-like"] = "muons"
+    """Single muons, or charged particles in jets as in ttbar events."""
     multiplicity: tuple[int, int] | None = None
     """Lowest and highest number of charged particles per event, for all muon events and for 90% of the ttbar-like
     events. Default: (50, 200) for muons, (70, 230) for ttbar-like."""

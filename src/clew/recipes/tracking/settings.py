@@ -24,10 +24,13 @@ class GraphNetConfig(Section):
     """The GraphNet. The defaults give the published network of 102,785 parameters."""
 
     hidden: Count = 128
+    """Width of the hidden layers."""
     iterations: Count = 1
+    """Number of rounds of message passing."""
     positive_weight: Positive = 2.3
     """Weight of true edges in the loss."""
     negative_weight: Positive = 0.555
+    """Weight of false edges in the loss."""
 
 
 class TrackBuildingConfig(Section):
@@ -54,6 +57,7 @@ class TrackFinderConfig(Section):
     track."""
 
     transforms: tuple[AnyTransform, ...] = (DropSpinning(), DropHoles(), DropShort(stations=3))
+    """What is done to events before samples are made, in this order."""
     detector: Detector = Detector()
     gun: ParticleGun = ParticleGun()
     metrics: TrackingMetricsConfig = TrackingMetricsConfig()
@@ -92,10 +96,13 @@ class InteractionNetConfig(Section):
     """The interaction network. All iterations share one set of weights."""
 
     hidden: Count = 32
+    """Width of the hidden layers."""
     iterations: Count = 8
+    """Number of rounds of message passing."""
     positive_weight: Positive = 1.0
     """Weight of true edges in the loss."""
     negative_weight: Positive = 1.0
+    """Weight of false edges in the loss."""
 
 
 class HitGraphBuildingConfig(TrackBuildingConfig):
@@ -128,7 +135,9 @@ class TrackNetNetworkConfig(Section):
     """TrackNETv2. The defaults give the published network for the ellipse, of 10,020 parameters."""
 
     hidden: Count = 32
+    """Width of the GRU."""
     layers: Count = 2
+    """Layers of the GRU."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Weight of the distance in the loss, against the size of the ellipse. Published: 0.8 on BES-III, 0.01 on BM@N."""
 

@@ -15,12 +15,15 @@ class EmailSettings(Section):
     host: str
     """The mail server."""
     port: int = Field(25, ge=1, le=65535)
+    """Port of the mail server."""
     sender: str
+    """Address in the line From."""
     to: tuple[str, ...] = Field(min_length=1)
     """Addresses that get every alert."""
     tls: bool = False
     """Encrypt with STARTTLS."""
     user: str | None = None
+    """Name to log in with; default: no log-in."""
     password_file: Path | None = None
     """A file with the password of `user`; the password itself does not belong into settings."""
 
@@ -39,6 +42,7 @@ class AlertSettings(Section):
     webhook: str | None = None
     """`https://...`: every alert is posted there as JSON, with a `text` that chat services show."""
     email: EmailSettings | None = None
+    """Send every alert by e-mail; default: none."""
     failures: bool = True
     """Runs and jobs that failed, were interrupted or lost."""
     plateau_epochs: int | None = Field(None, ge=1)
