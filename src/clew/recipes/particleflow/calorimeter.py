@@ -3,8 +3,8 @@
 Two layouts:
 
 - `separate`, that of the card of the public Delphes set: the electromagnetic part has fine towers (1 degree up to
-  |eta| = 2.96), the hadronic part coarse ones (5 degrees up to 1.74, 10 beyond). Each part gives elements of its own, so
-  an element is either electromagnetic or hadronic.
+  |eta| = 2.96), the hadronic part coarse ones (5 degrees up to 1.74, 10 beyond). Each part gives elements of its own,
+  so an element is either electromagnetic or hadronic.
 - `combined`: both parts have the coarse towers, and a tower with energy in both parts is one element.
 
 Each part has a resolution, a minimum energy and a minimum significance. Units: GeV, radians.
@@ -114,7 +114,9 @@ def make_towers(
         deposits = _Deposits(particles, COARSE_GRID.index(*position), tracked)
         return _combined_towers(deposits, electromagnetic, settings, random)
     parts = []
-    for mask, part, grid in zip((electromagnetic, ~electromagnetic), _parts(settings), (FINE_GRID, COARSE_GRID), strict=True):
+    for mask, part, grid in zip(
+        (electromagnetic, ~electromagnetic), _parts(settings), (FINE_GRID, COARSE_GRID), strict=True
+    ):
         tower = grid.index(position[0][mask], position[1][mask])
         parts.append(_separate_towers(_Deposits(particles.take(mask), tower, tracked[mask]), part, grid, random))
     elements, targets = (np.concatenate(pair) for pair in zip(*parts, strict=True))

@@ -1,9 +1,9 @@
 """Rule-based particle flow, without a network: the baseline that the networks must beat.
 
-A track is its particle: a muon or an electron if it is marked as one, else a charged hadron. A tower is what its energy
-leaves after the momenta of the tracks that point at it are subtracted: those of electrons from the electromagnetic part,
-those of charged hadrons from the hadronic part. What remains of the electromagnetic part is a photon, what remains of
-the hadronic part a neutral hadron, if it is significant. A tower with both is what more energy remains of.
+A track is its particle: a muon or an electron if it is marked as one, else a charged hadron. From a tower the momenta of
+the tracks that point at it are subtracted: those of electrons from the electromagnetic part, those of charged hadrons
+from the hadronic part. What remains of the electromagnetic part is a photon, what remains of the hadronic part a neutral
+hadron, if it is significant. If both remain, the class of the tower is that of the larger one.
 
 A track points at the tower in whose cell of the grid (`calorimeter`) it leaves the tracker. Units: GeV, radians.
 """

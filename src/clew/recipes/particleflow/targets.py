@@ -76,7 +76,9 @@ def tower_targets(particles: VisibleParticles, tower: Array, towers: int, *, min
     px, py, pz, energy = (np.bincount(tower, each, minlength=towers) for each in momenta)
     pid, charge = np.full(towers, NONE), np.zeros(towers)
     filled = np.flatnonzero(np.bincount(tower, minlength=towers))
-    class_energy = np.stack([np.bincount(tower, particles.energy * (particles.kind == k), towers) for k in TOWER_CLASSES])
+    class_energy = np.stack(
+        [np.bincount(tower, particles.energy * (particles.kind == k), towers) for k in TOWER_CLASSES]
+    )
     pid[filled] = np.array(TOWER_CLASSES)[class_energy[:, filled].argmax(axis=0)]
     of_class = np.where(particles.kind == pid[tower], particles.energy, -1.0)
     rising = np.argsort(of_class, kind="stable")
