@@ -41,13 +41,13 @@ from clew.recipes.particleflow.targets import TRACKER_ETA
 
 Array = NDArray[Any]
 SEEDS = (1, 2, 3)
-EVENTS = {0: (1500, 500), 40: (300, 150), 200: (80, 40)}
+EVENTS = {0: (800, 400), 40: (150, 80), 200: (40, 25)}
 """Events to train on and to evaluate, by pile-up."""
 LAYOUTS = {
     "separate": ParticleFlowDetectorConfig(),
     "combined": ParticleFlowDetectorConfig(calorimeter="combined", min_em_significance=1.0),
 }
-TREES: dict[str, Any] = {"n_estimators": 100, "learning_rate": 0.1, "num_leaves": 31, "n_jobs": 2, "verbose": -1}
+TREES: dict[str, Any] = {"n_estimators": 60, "learning_rate": 0.15, "num_leaves": 31, "n_jobs": 1, "verbose": -1}
 TREES |= {"deterministic": True, "force_col_wise": True}
 
 
@@ -130,14 +130,14 @@ def study(unit: Unit, quick: bool) -> dict[str, Any]:
     resolution = {"rule": _resolutions(test, test.rule_energy)}
     for name in ("alone", "neighbours"):
         trees = lightgbm.LGBMClassifier(random_state=unit.seed, **TREES)
-        predicted[name] = trees.fit(getattr(train, name), train.classes).predict(getattr(test, name)).astype(int)
+        predicted[name] = np.asarray(trees.fit(getattr(train, name), train.classes).predict(getattr(test, name)))
         resolution[name] = _resolutions(test, _energies(unit, train, test, name))
     tracks = elements.values[:, 0] == TRACK
-    inside = {"towers": np.abs(test.alone[:, 1]) < TRACKER_ETA, "tracks": int(tracks.sum())}
+    inside = np.abs(test.alone[:, 1]) < TRACKER_ETA
     result: dict[str, Any] = {"unit": unit._asdict(), "events": [learned, unseen], "resolution": resolution}
     result["elements"] = len(elements.values) / unseen
     for name, classes in predicted.items():
-        result[name] = _figures(classes, test.classes, inside["towers"], inside["tracks"])
+        result[name] = _figures(classes, test.classes, inside, int(tracks.sum()))
     gain = np.bincount(test.event, (predicted["neighbours"] == test.classes) * 1.0, unseen)
     gain = (gain - np.bincount(test.event, predicted["alone"] == test.classes, unseen)) / elements.lengths.mean()
     result["gain"] = [float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(unseen))]
@@ -206,7 +206,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
 
 def _report(sheet: Sheet, name: str, results: list[dict[str, Any]]) -> None:
     def mean(read: Any) -> float:
-        return statistics.mean(read(each) for each in results)
+        return float(statistics.mean(read(each) for each in results))
 
     events, elements = results[0]["events"][1], results[0]["elements"]
     print(f"{name}: {len(results)} seeds, {events} unseen events of {elements:,.0f} elements each")

@@ -13,6 +13,7 @@ Each part has a resolution, a minimum energy and a minimum significance. Units: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,8 @@ MIN_NEUTRAL_ENERGY = 9.0
 """Minimum energy of a neutral hadron to be a target."""
 
 
-class TowerGrid(NamedTuple):
+@dataclass(frozen=True)
+class TowerGrid:
     """A grid of towers in eta and phi. Towers are numbered row by row, from the smallest eta and phi."""
 
     eta_edges: Array

@@ -130,7 +130,7 @@ class ResponseHistogram(metrics.Metric):
         """Error of the median, for a normal distribution."""
         return 1.2533 * self.width / math.sqrt(self.counts.sum()) if self.counts.sum() else math.nan
 
-    def figure(self, title: str) -> figure.Figure:
+    def figure(self, title: str) -> figure.Figure | None:
         share = self.counts / max(self.counts.sum(), 1e-300)
         density = share[:-1] / np.diff(self.edges)
         name = f"median {self.value:.3f}, half of the central 68% {self.width:.3f}"
@@ -173,7 +173,7 @@ class DifferenceHistogram(ResponseHistogram):
     def error(self) -> float:
         return _width_error(self.value, self.counts)
 
-    def figure(self, title: str) -> figure.Figure:
+    def figure(self, title: str) -> figure.Figure | None:
         share = self.counts[:-1] / max(self.counts.sum(), 1e-300)
         name = f"half of the central 68% {self.width:.3g}"
         steps = figure.steps(self.edges, share / np.diff(self.edges), name, fill="tozeroy", showlegend=True)

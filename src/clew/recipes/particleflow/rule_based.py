@@ -1,9 +1,9 @@
 """Rule-based particle flow, without a network: the baseline that the networks must beat.
 
-A track is its particle: a muon or an electron if it is marked as one, else a charged hadron. From a tower the momenta of
-the tracks that point at it are subtracted: those of electrons from the electromagnetic part, those of charged hadrons
-from the hadronic part. What remains of the electromagnetic part is a photon, what remains of the hadronic part a neutral
-hadron, if it is significant. If both remain, the class of the tower is that of the larger one.
+A track is its particle: a muon or an electron if it is marked as one, else a charged hadron. From a tower the momenta
+of the tracks that point at it are subtracted: those of electrons from the electromagnetic part, those of charged
+hadrons from the hadronic part. What remains of the electromagnetic part is a photon, what remains of the hadronic part
+a neutral hadron, if it is significant. If both remain, the class of the tower is that of the larger one.
 
 A track points at the tower in whose cell of the grid (`calorimeter`) it leaves the tracker. Units: GeV, radians.
 """
@@ -83,7 +83,7 @@ def reconstruct_by_rule(elements: Ragged, settings: RuleBasedConfig | None = Non
     pid[track] = np.select([x[track, 10] > 0, x[track, 11] > 0], [MUON, ELECTRON], CHARGED_HADRON)
     mass = np.select([pid == CHARGED_HADRON, pid == MUON], [PION_MASS, MUON_MASS], 0.0)
     energy[track] = np.hypot(x[track, 5], mass[track])
-    columns = {
+    columns: dict[str, Array] = {
         "pid": pid.astype(np.int8),
         "charge": np.where(track, x[:, 9], 0).astype(np.int8),
         "pt": np.where(track, x[:, 1], energy / np.cosh(x[:, 2])).astype(np.float32),
