@@ -8,6 +8,7 @@ Read the files in this order:
     generator.py          synthetic events (parametric.py, pythia.py, pileup.py)
     detector.py           the detector of synthetic events (calorimeter.py), and the targets (targets.py)
     event_files.py        the reader of a file (reader_base.py, delphes.py, edm4hep.py, pfnano.py)
+    links.py              features of an element from the tracks and towers that it is linked to
     networks.py           the networks by name (graph_network.py, attention_network.py)
     decoding.py           the input encoding and the output heads, shared by all networks
     binning.py            the bins of the graph network: locality-sensitive hashing

@@ -23,12 +23,12 @@ INPUT_OF = (2, 3, 4)
 def encode(elements: Tensor) -> Tensor:
     """Encode elements (..., 12) as (..., 14): one-hot type, log(1 + x / GeV) of energies and momenta, other features.
 
-    Padding (type 0) is encoded as zeros except for its type.
+    Features after the twelfth (see `links`) are not changed. Padding (type 0) is encoded as zeros except for its type.
     """
     kind = elements[..., 0]
     tower = kind == TOWER
     types = torch.stack([(kind == number).to(elements.dtype) for number in range(TYPES)], dim=-1)
-    pt, place, energy, parts, rest = torch.split(elements[..., 1:], [1, 3, 1, 2, FEATURES - 8], dim=-1)
+    pt, place, energy, parts, rest = torch.split(elements[..., 1:], [1, 3, 1, 2, elements.shape[-1] - 8], dim=-1)
     parts = torch.where(tower.unsqueeze(-1), parts.clamp(min=0).log1p(), parts)
     return torch.cat([types, pt.clamp(min=0).log1p(), place, energy.clamp(min=0).log1p(), parts, rest], dim=-1)
 

@@ -14,6 +14,7 @@ from clew.recipes.particleflow import display, event_files
 from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
+from clew.recipes.particleflow.links import LINK_FEATURES, link_features
 from clew.recipes.particleflow.settings import ParticleFlowConfig, ParticleFlowNetworkConfig
 
 if TYPE_CHECKING:
@@ -57,12 +58,16 @@ class ParticleFlow(Recipe):
     def prepare(self, events: Table) -> Table:
         fixed = {name: events[name] for name in ("event", PROCESS, GEN_MET, "weight") if name in events}
         items = {name: events.ragged(name) for name in (ELEMENTS, TARGETS) if name in events}
+        if self.config.data.links:
+            elements = items[ELEMENTS]
+            items[ELEMENTS] = elements.share(np.concatenate([elements.values, link_features(elements)], axis=1))
         return Table({**fixed, **{name: _to_float32(column) for name, column in items.items()}}, units=events.units)
 
     def model(self) -> nn.Module:
         from clew.recipes.particleflow import networks
 
-        network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model)
+        inputs = networks.ENCODED_WIDTH + (len(LINK_FEATURES) if self.config.data.links else 0)
+        network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model, inputs)
         return network
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
