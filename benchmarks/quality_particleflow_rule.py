@@ -33,8 +33,20 @@ from clew.settings import load_settings
 
 SEEDS = (1, 2, 3)
 SMALL = ["model.width=64", "model.distance=32", "model.bin_size=160", "model.identity_width=64"]
-SMALL += ["model.momentum_width=64", "model.heads=4", "train.threads=1", "train.batch_size=32"]
-SMALL += ["train.optimizer.lr=2e-3", "train.optimizer.lr_rule=none", "train.trace=false", "train.keep_checkpoints=1"]
+SMALL += [
+    "model.momentum_width=64",
+    "model.heads=4",
+    "model.correct_pt=true",
+    "reconstruction.track_momentum=measured",
+    "train.threads=1",
+    "train.batch_size=32",
+]
+SMALL += [
+    "train.optimizer.lr=2e-3",
+    "train.optimizer.lr_rule=none",
+    "train.trace=false",
+    "train.keep_checkpoints=1",
+]
 SCANNED = ("significance", (0.0, 1.0, 2.0, 3.0, 4.0, 6.0)), ("min_neutral_energy", (9.0, 10.0, 12.0, 15.0, 20.0, 30.0))
 FIGURES = ("accuracy", "inside/accuracy", "outside/accuracy")
 FIGURES += tuple(
@@ -62,12 +74,12 @@ class Contestant(NamedTuple):
         return f"{self.kind}{'-links' if self.links else ''}-seed{self.seed}"
 
 
-def study(contestant: Contestant, place: Path, files: list[str], epochs: int) -> dict[str, Any]:
+def study(contestant: Contestant, place: Path, files: list[str], epochs: int, more: list[str]) -> dict[str, Any]:
     """Train and evaluate one network, and the rule on its test events."""
     start, links = time.monotonic(), f"data.links={str(contestant.links).lower()}"
     values = {"model.kind": contestant.kind, "train.seed": contestant.seed, "prepare.seed": contestant.seed}
     chosen = [*SMALL, links, f"train.epochs={epochs}", *(f"{key}={value}" for key, value in values.items())]
-    loaded = load_settings("particleflow", chosen)
+    loaded = load_settings("particleflow", [*chosen, *more])
     folder = place / f"data-{'links-' if contestant.links else ''}{contestant.seed}"
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder), workers=1)
     run = clew.train(loaded.recipe, data, config=loaded.train, output=place / f"run-{contestant.label}")
@@ -118,13 +130,20 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
             missing += 1
             continue
         if not file.exists():
-            file.write_text(json.dumps(study(contestant, place, files, epochs)))
+            file.write_text(json.dumps(study(contestant, place, files, epochs, arguments.set)))
             print(f"# {file.read_text()}", flush=True)
         done.setdefault(contestant.name, []).append(json.loads(file.read_text()))
     _report(sheet, done)
     if missing:
         print(f"# {missing} trainings are missing: call again with the same --folder")
-    return {"results": done, "missing": missing, "pileup": arguments.pileup, "epochs": epochs, "generator": chosen}
+    return {
+        "results": done,
+        "missing": missing,
+        "pileup": arguments.pileup,
+        "epochs": epochs,
+        "generator": chosen,
+        "set": arguments.set,
+    }
 
 
 def _report(sheet: Sheet, done: dict[str, list[dict[str, Any]]]) -> None:
@@ -162,5 +181,6 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--pileup", type=float, default=0.0)
     parser.add_argument("--generator", default="pythia", help="pythia or parametric")
+    parser.add_argument("--set", action="append", default=[], help="a setting more; use another --folder for it")
     parser.add_argument("--kinds", nargs="+", default=["element", "graph"], help="networks by model.kind")
     sys.exit(main(measure, parser))

@@ -221,6 +221,9 @@ class TrainConfig(Section):
     start_from: str | None = None
     """Weights to start from, instead of new ones: a run (its best weights), a model in a store, or a .safetensors, .pt
     or .pth file with the weights of the same model."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that keep the weights of `start_from`, as patterns of their names: `["encoder.*", "*.bias"]`. The
+    others are trained."""
     replicas: Count | None = None
     """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
@@ -323,6 +326,10 @@ class TrainConfig(Section):
                 )
         if self.start_from is not None and self.replicas is not None:
             raise ValueError("replicas differ in their initial weights: start_from cannot be used with them")
+        if self.freeze and (self.replicas is not None or self.traits.asynchronous):
+            raise ValueError(
+                "freeze cannot be used with replicas, nor with strategies that have masters; use allreduce"
+            )
         problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
         if problem:
             raise ValueError(problem)

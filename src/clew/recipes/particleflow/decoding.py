@@ -50,6 +50,7 @@ class Decoder(nn.Module):
         self.momentum = nn.Linear(momentum_inputs, 4 * wide)
         self.hidden = nn.ModuleList([nn.ModuleList([nn.Linear(wide, wide) for _ in range(2)]) for _ in range(4)])
         self.component = nn.ModuleList([nn.Linear(wide, 1) for _ in MOMENTUM])
+        self.correct_pt = settings.correct_pt
 
     def forward(self, inputs: Tensor, layers: Sequence[Sequence[Tensor] | Tensor]) -> dict[str, Tensor]:
         """Decode the outputs of all layers.
@@ -68,7 +69,7 @@ class Decoder(nn.Module):
         return {
             "class": logits,
             "charge": charge.squeeze(-1),
-            "momentum": add_input_momentum(torch.cat(components, dim=-1), inputs),
+            "momentum": add_input_momentum(torch.cat(components, dim=-1), inputs, pt=self.correct_pt),
         }
 
     def _head(self, number: int, state: Tensor) -> Tensor:
@@ -77,10 +78,12 @@ class Decoder(nn.Module):
         return state
 
 
-def add_input_momentum(momentum: Tensor, inputs: Tensor) -> Tensor:
-    """Add eta, sin phi, cos phi and energy of the element to the predicted components; pt stays as it is."""
-    start = inputs[..., TYPES:].to(momentum.dtype)
-    return momentum + torch.cat([torch.zeros_like(start[..., :1]), start[..., 1:5]], dim=-1)
+def add_input_momentum(momentum: Tensor, inputs: Tensor, *, pt: bool = False) -> Tensor:
+    """Add eta, sin phi, cos phi and energy of the element to the predicted components, and with `pt` also its pt."""
+    start = inputs[..., TYPES : TYPES + len(MOMENTUM)].to(momentum.dtype)
+    if pt:
+        return momentum + start
+    return momentum + torch.cat([torch.zeros_like(start[..., :1]), start[..., 1:]], dim=-1)
 
 
 def _apply_layers(layers: nn.ModuleList, state: Tensor) -> Tensor:

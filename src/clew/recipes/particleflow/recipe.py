@@ -15,6 +15,7 @@ from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
 from clew.recipes.particleflow.links import LINK_FEATURES, link_features
+from clew.recipes.particleflow.rule_based import measured_tracks
 from clew.recipes.particleflow.settings import ParticleFlowConfig, ParticleFlowNetworkConfig
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class ParticleFlow(Recipe):
         pid = np.asarray(outputs["class"]).argmax(axis=1)
         momenta = np.asarray(outputs["momentum"], dtype=np.float64)
         pt, energy = (np.maximum(np.expm1(np.minimum(momenta[:, place], 12.0)), 0.0) for place in (0, 4))
-        columns = {
+        columns: dict[str, Any] = {
             "pid": pid.astype(np.int8),
             "charge": np.rint(np.asarray(outputs["charge"])).clip(-1, 1).astype(np.int8) * (pid > 0),
             "pt": pt,
@@ -109,6 +110,8 @@ class ParticleFlow(Recipe):
             "phi": np.arctan2(momenta[:, 2], momenta[:, 3]),
             "energy": energy,
         }
+        if self.config.reconstruction.track_momentum == "measured":
+            columns |= measured_tracks(elements.values, columns)
         units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
         return Table({name: elements.share(_floats_to_float32(value)) for name, value in columns.items()}, units=units)
 

@@ -10,6 +10,7 @@ A track points at the tower in whose cell of the grid (`calorimeter`) it leaves 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -81,18 +82,26 @@ def reconstruct_by_rule(elements: Ragged, settings: RuleBasedConfig | None = Non
     pid, energy = _towers(x, link_tracks(elements), settings or RuleBasedConfig())
     track = x[:, 0] == TRACK
     pid[track] = np.select([x[track, 10] > 0, x[track, 11] > 0], [MUON, ELECTRON], CHARGED_HADRON)
-    mass = np.select([pid == CHARGED_HADRON, pid == MUON], [PION_MASS, MUON_MASS], 0.0)
-    energy[track] = np.hypot(x[track, 5], mass[track])
-    columns: dict[str, Array] = {
-        "pid": pid.astype(np.int8),
-        "charge": np.where(track, x[:, 9], 0).astype(np.int8),
-        "pt": np.where(track, x[:, 1], energy / np.cosh(x[:, 2])).astype(np.float32),
-        "eta": x[:, 2].astype(np.float32),
-        "phi": np.arctan2(x[:, 3], x[:, 4]).astype(np.float32),
-        "energy": energy.astype(np.float32),
-    }
-    units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
-    return Table({name: elements.share(values) for name, values in columns.items()}, units=units)
+    columns: dict[str, Array] = {"pid": pid, "pt": energy / np.cosh(x[:, 2]), "eta": x[:, 2], "energy": energy}
+    columns |= {"phi": np.arctan2(x[:, 3], x[:, 4])}
+    columns |= measured_tracks(x, columns)
+    types: dict[str, type] = {"pid": np.int8, "charge": np.int8}
+    columns["charge"] = np.where(track, x[:, 9], 0)
+    shared = {name: elements.share(values.astype(types.get(name, np.float32))) for name, values in columns.items()}
+    return Table(shared, units={"pt": "GeV", "energy": "GeV", "phi": "rad"})
+
+
+def measured_tracks(elements: Array, particles: Mapping[str, Array]) -> dict[str, Array]:
+    """Return `pt`, `eta`, `phi` and `energy` of particles, with the measured momenta for those of tracks.
+
+    Args:
+        elements: (n, 12) or more columns; see `columns`.
+        particles: The columns of the particles, each (n,).
+    """
+    x, pid = elements, particles["pid"]
+    mass = np.select([pid == ELECTRON, pid == MUON], [0.0, MUON_MASS], PION_MASS)
+    measured = {"pt": x[:, 1], "eta": x[:, 2], "phi": np.arctan2(x[:, 3], x[:, 4]), "energy": np.hypot(x[:, 5], mass)}
+    return {name: np.where(x[:, 0] == TRACK, values, particles[name]) for name, values in measured.items()}
 
 
 def link_tracks(elements: Ragged) -> TowerLinks:
