@@ -47,8 +47,9 @@ SMALL += [
     "train.trace=false",
     "train.keep_checkpoints=1",
 ]
-SCANNED = ("significance", (0.0, 1.0, 2.0, 3.0, 4.0, 6.0)), ("min_neutral_energy", (9.0, 10.0, 12.0, 15.0, 20.0, 30.0))
-FIGURES = ("accuracy", "inside/accuracy", "outside/accuracy")
+SCANNED = np.arange(0, 6.1, 0.5), np.arange(9, 31, 1.5)
+"""Thresholds of the rule that are tried: significance, and energy of neutral hadrons in GeV."""
+FIGURES: tuple[str, ...] = ("accuracy", "inside/accuracy", "outside/accuracy")
 FIGURES += tuple(
     f"{region}{what}/neutral_hadron" for region in ("inside/", "outside/") for what in ("efficiency", "fake")
 )
@@ -88,7 +89,6 @@ def study(contestant: Contestant, place: Path, files: list[str], epochs: int, mo
     for prefix, key in (("", "network"), ("rule/", "rule")):
         result[key] = {name: metrics[prefix + name].value for name in FIGURES}
         result[f"{key}_errors"] = {name: metrics[prefix + name].error for name in FIGURES}
-    result["rule_at_fake"] = rule_efficiency(data, result["network"]["inside/fake/neutral_hadron"])
     result["parameters"] = next(run.records(kind="plan"))["parameters"]
     result["events"] = {split: len(data.read(split)) for split in data.splits}
     return {**result, "seconds": round(time.monotonic() - start)}
@@ -99,8 +99,8 @@ def rule_efficiency(data: Dataset, fake: float) -> float:
     test = data.read("test")
     elements, true = test.ragged(ELEMENTS), test.ragged(TARGETS).values[:, 0] == NEUTRAL_HADRON
     inside, best = np.abs(elements.values[:, 2]) < TRACKER_ETA, math.nan
-    for significance in SCANNED[0][1]:
-        for energy in SCANNED[1][1]:
+    for significance in SCANNED[0]:
+        for energy in SCANNED[1]:
             settings = RuleBasedConfig(significance=significance, min_neutral_energy=energy)
             named = inside & (reconstruct_by_rule(elements, settings).ragged("pid").values == NEUTRAL_HADRON)
             if named.any() and 1 - true[named].mean() <= fake:
@@ -132,7 +132,10 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         if not file.exists():
             file.write_text(json.dumps(study(contestant, place, files, epochs, arguments.set)))
             print(f"# {file.read_text()}", flush=True)
-        done.setdefault(contestant.name, []).append(json.loads(file.read_text()))
+        result = json.loads(file.read_text())
+        data = Dataset(place / f"data-{'links-' if contestant.links else ''}{contestant.seed}")
+        result["rule_at_fake"] = rule_efficiency(data, result["network"]["inside/fake/neutral_hadron"])
+        done.setdefault(contestant.name, []).append(result)
     _report(sheet, done)
     if missing:
         print(f"# {missing} trainings are missing: call again with the same --folder")
@@ -160,9 +163,10 @@ def _report(sheet: Sheet, done: dict[str, list[dict[str, Any]]]) -> None:
             (each["network"], alone[each["seed"]]) for each in results if each["seed"] in alone and who != "element"
         ]
         gains = [one["accuracy"] - other["network"]["accuracy"] for one, other in pairs]
-        errors = [other["network_errors"]["accuracy"] for _, other in pairs]
+        errors = [one["network_errors"]["accuracy"] for one in results]
+        errors += [other["network_errors"]["accuracy"] for _, other in pairs]
         if gains:
-            error = math.hypot(*errors) / len(errors)
+            error = math.hypot(*errors) / len(pairs)
             sheet.state(f"gain of {who} over single elements", 100 * statistics.mean(gains), "%")
             sheet.state("the same in standard errors of an accuracy", statistics.mean(gains) / error, "")
 

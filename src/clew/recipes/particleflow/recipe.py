@@ -66,8 +66,9 @@ class ParticleFlow(Recipe):
 
     def model(self) -> nn.Module:
         from clew.recipes.particleflow import networks
+        from clew.recipes.particleflow.decoding import ENCODED_WIDTH
 
-        inputs = networks.ENCODED_WIDTH + (len(LINK_FEATURES) if self.config.data.links else 0)
+        inputs = ENCODED_WIDTH + (len(LINK_FEATURES) if self.config.data.links else 0)
         network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model, inputs)
         return network
 
