@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -90,9 +91,11 @@ def train_model(name: str, model: ShippedModel) -> None:
     run = clew.train(loaded.recipe, data, config=loaded.train, output=name)
     minutes = (time.monotonic() - start) / 60
     environment = json.loads(run.environment_file.read_text())
-    for key in ("host", "platform", "command", "user", "folder"):
+    environment["commit"] = git_commit()
+    for key in ("host", "platform", "command"):
         environment.pop(key, None)
     run.environment_file.write_text(json.dumps(environment, indent=1) + "\n")
+    shutil.rmtree(run.code_folder, ignore_errors=True)  # of clew itself: the test of figures replaces the comparison
     run.config_file.write_text(run.config_file.read_text().replace(f"{Path.cwd()}/", ""))
     location = store_model(run, "store", ("model",), name=name)
     checked = check_files(model, Path("check"))
@@ -102,13 +105,23 @@ def train_model(name: str, model: ShippedModel) -> None:
     facts["trained_on"] = f"{model.events:,} {model.trained_on}"
     facts["trained_minutes"] = round(minutes, 1)
     facts["settings"] = list(model.settings)
-    facts["commit"] = environment.get("commit", "")
+    facts["commit"] = environment["commit"]
     facts["check"] = {"events": model.check_events, "seed": CHECK_SEED, "figures": figures}
     card.write_text(json.dumps(facts, indent=1) + "\n")
     target = FOLDER / name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(location, target)
     sys.stdout.write(f"{name}: {figures}, {minutes:.1f} minutes\n")
+
+
+def git_commit() -> str:
+    """The commit of the package, with a plus sign if its files differ from it."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(FOLDER.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".", ":!trained") else "")
 
 
 def check_files(model: ShippedModel, folder: Path) -> list[str]:
