@@ -96,7 +96,7 @@ class Commands(LazyGroup):
         "data": LazyCommand(
             "data.data:app", "Events and datasets: generate, inspect, verify; copies to and from stores: get, put."
         ),
-        "model": LazyCommand("inference.model:app", "Models in a store: find, get, put."),
+        "model": LazyCommand("inference.model:app", "Trained models: those of clew, and in a store: find, get, put."),
         "cache": LazyCommand(
             "data.cache:app", "Cached results of prepare, and cached inputs from stores: list, size, limit, prune."
         ),

@@ -6,7 +6,6 @@ This module does not import torch: the command line shows and checks settings wi
 from __future__ import annotations
 
 import re
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidatorFunctionWrapHandler, field_serializer, field_validator, model_validator
@@ -19,12 +18,11 @@ from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.backup import BackupSettings
 from clew.training.asynchronous.rules.easgd import EasgdSettings
 from clew.training.asynchronous.rules.gem import GemSettings
+from clew.training.strategy_problems import asynchronous_problem, synchronous_problem
 from clew.training.strategy_table import (
-    ASYNCHRONOUS,
     STRATEGIES,
     StrategyTraits,
     installed_strategies,
-    names_with,
     strategy_traits,
 )
 
@@ -221,6 +219,9 @@ class TrainConfig(Section):
     start_from: str | None = None
     """Weights to start from, instead of new ones: a run (its best weights), a model in a store, or a .safetensors, .pt
     or .pth file with the weights of the same model."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that keep the weights of `start_from`, as patterns of their names: `["encoder.*", "*.bias"]`. The
+    others are trained."""
     replicas: Count | None = None
     """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
@@ -323,7 +324,7 @@ class TrainConfig(Section):
                 )
         if self.start_from is not None and self.replicas is not None:
             raise ValueError("replicas differ in their initial weights: start_from cannot be used with them")
-        problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
+        problem = asynchronous_problem(self) if self.traits.asynchronous else synchronous_problem(self)
         if problem:
             raise ValueError(problem)
         if self.traits.asynchronous:
@@ -352,49 +353,3 @@ class TrainConfig(Section):
         """The batch size as a number. A search replaces `auto` and `largest` before anything asks for it."""
         assert isinstance(self.batch_size, int), "the batch size must be determined first"
         return self.batch_size
-
-
-def _synchronous_problem(config: TrainConfig) -> str:
-    """Why these settings of a strategy without masters cannot be combined; empty if they can."""
-    names = ", ".join(ASYNCHRONOUS)
-    if config.workers == 0:
-        return "workers must be at least 1"
-    if config.replicas is not None and config.workers != 1:
-        return f"replicas are trained in packs, one process per pack: workers cannot be {config.workers}"
-    if config.validation == "thread":
-        return f"validation thread can be used only with {names}; use background"
-    if config.asynchronous != AsynchronousConfig():
-        return f"asynchronous can be used only with {names}; strategy is {config.strategy}"
-    return ""
-
-
-def _asynchronous_problem(config: TrainConfig) -> str:
-    """Why these settings of a strategy with masters cannot be combined; empty if they can."""
-    settings, strategy, traits = config.asynchronous, config.strategy, config.traits
-    traits_to_name = ("overlap", "staleness", "groups", "gradients")
-    overlap, staleness, groups, gradients = (names_with(attrgetter(trait)) for trait in traits_to_name)
-    problems = {
-        "asynchronous.masters 0 can be used only with one worker": settings.masters == 0
-        and (config.workers != 1 or settings.groups or settings.listen),
-        "workers 0 needs asynchronous.listen, an address at which workers can join": config.workers == 0
-        and not settings.listen,
-        f"asynchronous.overlap can be used only with {overlap}": settings.overlap and not traits.overlap,
-        f"asynchronous.updates gradients can be used only with {gradients}, and with sync_every 1": settings.updates
-        == "gradients"
-        and (not traits.gradients or config.exchange_interval > 1),
-        f"asynchronous.groups can be used only with {groups}, and with one master": settings.groups
-        and (not traits.groups or settings.masters != 1),
-        f"asynchronous.groups is {settings.groups}, but there are {config.workers} workers": settings.groups
-        > config.workers,
-        f"asynchronous.staleness can be used only with {staleness}, one master and no groups": settings.staleness
-        and (not traits.staleness or settings.masters != 1 or settings.groups),
-        "asynchronous.listen needs one master and no groups": settings.listen
-        and (settings.masters != 1 or settings.groups),
-        "asynchronous.wait_for can be used only with asynchronous.listen": settings.wait_for > 1
-        and not settings.listen,
-        f"ema cannot be used with {strategy}": config.ema,
-        f"replicas cannot be used with {strategy}": config.replicas,
-        "buffers synchronize can be used only with allreduce and sharded": config.buffers == "synchronize",
-        f"precision fp16 cannot be used with {strategy}; use bf16": config.precision == "fp16",
-    }
-    return next((message for message, applies in problems.items() if applies), "")

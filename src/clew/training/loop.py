@@ -36,6 +36,7 @@ from clew.training.engine import Engine
 from clew.training.rank_session import RankSession, open_session, system_monitor
 from clew.training.rank_state import capture_rank_state, restore_rank_state
 from clew.training.schedule import Schedule
+from clew.training.start_weights import freeze
 from clew.training.step_errors import train_step
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
@@ -103,6 +104,7 @@ class _Loop:
         torch.manual_seed(config.seed)
         new_for = None if start.resume else dataset
         model = validation.build_model(recipe, config.start_from, dataset=new_for).to(device)
+        freeze(model, config.freeze)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         strategy.alternates = recipe.alternates(model)
         self.model = strategy.distribute(model)

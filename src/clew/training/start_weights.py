@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from clew import storage
-from clew.errors import ConfigError, RunError
+from clew.errors import ConfigError, RunError, list_names
 from clew.runs import Run
 from clew.runs.folder import find_run_path
 from clew.storage import models
@@ -18,8 +20,8 @@ def find_weights(source: str | Path | Run, weights: str = "best") -> str:
     """Return the file with the weights of a run, of a model in a store, or of a file.
 
     Args:
-        source: A run, its folder or its name, a model in a store (`s3://...`), or a file with the weights of a torch
-            module (.safetensors, or .pt and .pth of `torch.save(model.state_dict(), ...)`).
+        source: A run, its folder or its name, a model of `clew model list`, a model in a store (`s3://...`), or a file
+            with the weights of a torch module (.safetensors, or .pt and .pth of `torch.save(model.state_dict(), ...)`).
         weights: Which weights of a run: "best" or "last".
 
     Raises:
@@ -36,7 +38,8 @@ def find_weights(source: str | Path | Run, weights: str = "best") -> str:
     if path.is_file():
         hint = f"use a run or a file {', '.join(_ENDINGS)}; a whole model goes to --model"
         raise ConfigError(f"--from {source}: not a file of weights; {hint}")
-    return _of_run(Run.open(find_run_path(path)), weights)
+    found = find_run_path(path)
+    return _of_run(Run.open(found) if found.exists() else models.open_run(str(source)), weights)
 
 
 def load_weights(model: Any, path: Path) -> None:
@@ -60,6 +63,24 @@ def load_weights(model: Any, path: Path) -> None:
     if not (isinstance(state, dict) and all(_is_weight(*item) for item in state.items())):
         raise RunError(f"{path}: not a file of torch.save(model.state_dict(), ...): it holds other things than tensors")
     checkpoint.load_into(model, state, path)
+
+
+def freeze(model: Any, patterns: Sequence[str]) -> None:
+    """Exclude the parameters whose names match a pattern from the training.
+
+    Raises:
+        ConfigError: A pattern matches no parameter, or no parameter is left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            known = list_names(names, pattern)
+            raise ConfigError(f"train.freeze '{pattern}': no parameter has such a name; there are {known}")
+    for name, parameter in model.named_parameters():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            parameter.requires_grad_(False)
+    if patterns and not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"train.freeze {', '.join(patterns)}: no parameter is left to train")
 
 
 def _is_weight(name: object, value: object) -> bool:

@@ -57,6 +57,8 @@ class TrainSettings(ModelSettings, total=False):
     """Seed of the initial weights and of the order of the samples."""
     start_from: Any
     """Weights to start from: a run, a model in a store, or a file of weights."""
+    freeze: Sequence[str]
+    """Patterns of the names of parameters that are not trained."""
     steps: int | None
     minutes: float | None
     accumulate: int

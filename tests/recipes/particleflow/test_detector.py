@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.recipes.particleflow import detector, targets
+from clew.recipes.particleflow import calorimeter, detector, targets
 from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NEUTRAL_HADRON, NONE, PHOTON, TOWER, TRACK
 from clew.recipes.particleflow.detector import DetectorEvent, ParticleFlowDetectorConfig
 from clew.recipes.particleflow.targets import VisibleParticles
@@ -106,18 +106,21 @@ def test_towers_are_summed_and_named_by_their_rules() -> None:
     assert targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 
-def test_the_grid_covers_the_calorimeter_once() -> None:
-    eta, phi, _ = detector._tower_centres()
-    assert len(eta) == detector.FIRST_TOWER[-1] == 40 * 72 + 40 * 36
-    assert (detector.tower_index(eta, phi) == np.arange(len(eta))).all()
-    assert detector.tower_index(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
+def test_the_class_of_a_tower_has_the_largest_sum_of_energies() -> None:
+    """As in the public set; the single particle of the largest energy is the neutral hadron."""
+    rows = [(PHOTON, 6.0, 0.0, 0.0, 0), (PHOTON, 5.0, 0.0, 0.0, 0), (NEUTRAL_HADRON, 10.0, 0.0, 0.0, 0)]
+    assert targets.tower_targets(particles(*rows), np.zeros(3, dtype=int), 1)[0, 0] == PHOTON
+    mixed = particles(
+        (PHOTON, 3.0, 0.0, 0.0, 0), (CHARGED_HADRON, 2.0, 0.0, 0.0, 1), (CHARGED_HADRON, 4.0, 0.0, 0.0, -1)
+    )
+    assert targets.tower_targets(mixed, np.zeros(3, dtype=int), 1)[0, :2].tolist() == [CHARGED_HADRON, -1]
 
 
 def test_thresholds_and_resolution_are_the_requested_ones() -> None:
     rows = [(PHOTON, 20.0, 0.0435, 0.05 + 0.0873 * place, 0) for place in range(60)]
     energies = np.concatenate([detect(*rows, seed=seed).elements[:, 5] for seed in range(40)])
     assert energies.mean() == pytest.approx(20, rel=0.01)
-    expected = float(detector._em_resolution(np.array([20.0]), np.array([0.0435]))[0])
+    expected = float(calorimeter.em_resolution(np.array([20.0]), np.array([0.0435]))[0])
     assert energies.std() == pytest.approx(expected, rel=0.1)
     assert len(detect(*rows, min_em_energy=30.0).elements) == 0
     assert len(detect(*rows, min_em_significance=1e3).elements) == 0

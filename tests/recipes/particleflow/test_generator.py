@@ -14,6 +14,7 @@ from clew.errors import ConfigError, RecipeError
 from clew.recipe import find
 from clew.recipes.particleflow import generator, pileup, pythia
 from clew.recipes.particleflow.columns import CLASSES, PROCESSES, TOWER, TRACK
+from clew.recipes.particleflow.detector import ParticleFlowDetectorConfig
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.pileup import PileupPoolConfig
 from clew.testing import assert_same_table
@@ -24,8 +25,8 @@ PUBLISHED = {"charged hadron": 2600, "neutral hadron": 930, "photon": 1250, "ele
 ELEMENTS = 5033
 FEW = ParticleFlowGeneratorConfig(pileup=3, pool=PileupPoolConfig(size=200))
 PARAMETRIC = ParticleFlowGeneratorConfig(kind="parametric")
-PT = 28308.69
-"""The checksum of all elements in the first two parametric events."""
+PT = {"separate": 25058.95, "combined": 26496.68}
+"""The checksum of all elements in the first two parametric events, by the layout of the calorimeter."""
 
 
 @pytest.fixture
@@ -86,10 +87,12 @@ def test_parametric_counts_are_the_published_ones_too() -> None:
     assert (table.fixed("process") == PROCESSES.index("parametric")).all()
 
 
-def test_parametric_events_are_pinned() -> None:
-    table = generator.make_events(2, 0, 0, PARAMETRIC)
-    assert table.ragged("elements").lengths.tolist() == [4827, 5872]
-    assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
+@pytest.mark.parametrize(("layout", "lengths"), [("separate", [4919, 6251]), ("combined", [4295, 5282])])
+def test_parametric_events_are_pinned(layout: str, lengths: list[int]) -> None:
+    config = PARAMETRIC.model_copy(update={"detector": ParticleFlowDetectorConfig(calorimeter=layout)})
+    table = generator.make_events(2, 0, 0, config)
+    assert table.ragged("elements").lengths.tolist() == lengths
+    assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT[layout], rel=1e-5)
 
 
 def test_classes_can_be_separated_by_features() -> None:

@@ -15,9 +15,44 @@ from clew.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from clew.storage.models import StoredModel
 
-app = typer.Typer(help="Models in a store: find, get, put.", no_args_is_help=True)
+app = typer.Typer(help="Trained models: those of clew, and in a store: find, get, put.", no_args_is_help=True)
 _METRICS = 4
 """Metrics that have a column."""
+
+
+@app.command("list")
+def list_shipped(
+    json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
+) -> None:
+    """List the trained models that are part of clew.
+
+    They can be named wherever a run can. The first use copies a model to runs/NAME.
+
+    \b
+    Examples:
+      clew model list
+      clew predict tracking-bes3 --input events.txt
+      clew train tracking --from tracking-bes3 --lr 1e-4 --set 'train.freeze=["edge*"]'
+    """
+    from clew.storage.models import find_models
+    from clew.storage.models.shipped import FOLDER, shipped_names
+
+    stored = find_models(str(FOLDER)) if shipped_names() else []
+    if json:
+        import json as text
+
+        console.print_json(text.dumps([{"name": Path(each.location).name, **each.facts} for each in stored]))
+        return
+    facts = [each.facts for each in stored]
+    columns = [Column("model", [Path(each.location).name for each in stored])]
+    columns += [Column("recipe", [str(each["recipe"]) for each in facts])]
+    columns += [Column("trained on", [str(each["trained_on"]) for each in facts], rank=2)]
+    columns += [Column("figures", [_figures(each["check"]["figures"]) for each in facts], rank=1)]
+    write(columns, width=line_width())
+
+
+def _figures(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
 @app.command()

@@ -19,8 +19,16 @@ from clew.jobs.rank_info import current_rank
 class PredictOptions:
     """All options of `clew predict`."""
 
-    run: Annotated[str, typer.Argument(help="Folder of the run, or a file that `clew export` wrote.")]
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .h5, .parquet or .root.")]
+    run: Annotated[
+        str,
+        typer.Argument(help="Folder of the run, a model of `clew model list`, or a file that `clew export` wrote."),
+    ]
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file to write: .h5, .parquet or .root (default: MODEL-predictions.h5)."
+        ),
+    ] = None
     events: Annotated[
         list[str] | None, typer.Argument(help="A dataset, or files of raw events; as --dataset and --input.")
     ] = None
@@ -85,12 +93,14 @@ def predict(options: PredictOptions) -> None:
       clew predict runs/top_tagger-001 --split val --output scores.parquet --with label,event --workers 4
       mpiexec -n 4 clew predict runs/tracking-001 --output tracks.h5
       clew predict tracking-001.onnx dataset -o tracks.parquet
+      clew predict tracking-bes3 --input events.txt
     """
     from clew.data import writers
-    from clew.runs import Run
+    from clew.storage import models
 
-    writers.find(options.output)
-    model = options.run if Path(options.run).is_file() else Run.open(options.run)
+    output = options.output or Path(f"{Path(options.run).stem}-predictions.h5")
+    writers.find(output)
+    model = options.run if Path(options.run).is_file() else models.open_run(options.run)
     source = options.source()
     from clew.inference.predict import predict as predict_events  # loads torch, so a wrong name is reported first
 
@@ -104,7 +114,7 @@ def predict(options: PredictOptions) -> None:
 
         predict_events(
             model,
-            output=options.output,
+            output=output,
             **source,
             split=options.split,
             columns=options.column_names(),
@@ -119,4 +129,4 @@ def predict(options: PredictOptions) -> None:
         )
     if not current_rank().rank:
         rate = events / max(time.perf_counter() - started, 1e-9)
-        console.print(f"{bold(options.output)}: {events:,} events [dim]({rate:,.0f}/s)[/]")
+        console.print(f"{bold(output)}: {events:,} events [dim]({rate:,.0f}/s)[/]")

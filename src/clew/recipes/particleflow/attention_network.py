@@ -67,14 +67,14 @@ class AttentionLayer(nn.Module):
 class AttentionFlow(nn.Module):
     """Attention network: elements of packed events in, class logits, charge and momentum of each element out."""
 
-    def __init__(self, settings: ParticleFlowNetworkConfig) -> None:
+    def __init__(self, settings: ParticleFlowNetworkConfig, inputs: int = ENCODED_WIDTH) -> None:
         super().__init__()
         width = settings.width
-        self.embed = nn.ModuleList(nn.Linear(ENCODED_WIDTH, width) for _ in range(STACKS))
+        self.embed = nn.ModuleList(nn.Linear(inputs, width) for _ in range(STACKS))
         self.stacks = nn.ModuleList(
             nn.ModuleList(AttentionLayer(width, settings.heads) for _ in range(settings.layers)) for _ in range(STACKS)
         )
-        self.decoder = Decoder(ENCODED_WIDTH + settings.layers * width, settings)
+        self.decoder = Decoder(inputs + settings.layers * width, settings)
 
     def forward(self, elements: Tensor, offsets: Tensor) -> dict[str, Tensor]:
         inputs, bounds = encode(elements), offsets.tolist()

@@ -23,12 +23,12 @@ INPUT_OF = (2, 3, 4)
 def encode(elements: Tensor) -> Tensor:
     """Encode elements (..., 12) as (..., 14): one-hot type, log(1 + x / GeV) of energies and momenta, other features.
 
-    Padding (type 0) is encoded as zeros except for its type.
+    Features after the twelfth (see `links`) are not changed. Padding (type 0) is encoded as zeros except for its type.
     """
     kind = elements[..., 0]
     tower = kind == TOWER
     types = torch.stack([(kind == number).to(elements.dtype) for number in range(TYPES)], dim=-1)
-    pt, place, energy, parts, rest = torch.split(elements[..., 1:], [1, 3, 1, 2, FEATURES - 8], dim=-1)
+    pt, place, energy, parts, rest = torch.split(elements[..., 1:], [1, 3, 1, 2, elements.shape[-1] - 8], dim=-1)
     parts = torch.where(tower.unsqueeze(-1), parts.clamp(min=0).log1p(), parts)
     return torch.cat([types, pt.clamp(min=0).log1p(), place, energy.clamp(min=0).log1p(), parts, rest], dim=-1)
 
@@ -50,6 +50,7 @@ class Decoder(nn.Module):
         self.momentum = nn.Linear(momentum_inputs, 4 * wide)
         self.hidden = nn.ModuleList([nn.ModuleList([nn.Linear(wide, wide) for _ in range(2)]) for _ in range(4)])
         self.component = nn.ModuleList([nn.Linear(wide, 1) for _ in MOMENTUM])
+        self.correct_pt = settings.correct_pt
 
     def forward(self, inputs: Tensor, layers: Sequence[Sequence[Tensor] | Tensor]) -> dict[str, Tensor]:
         """Decode the outputs of all layers.
@@ -68,7 +69,7 @@ class Decoder(nn.Module):
         return {
             "class": logits,
             "charge": charge.squeeze(-1),
-            "momentum": add_input_momentum(torch.cat(components, dim=-1), inputs),
+            "momentum": add_input_momentum(torch.cat(components, dim=-1), inputs, pt=self.correct_pt),
         }
 
     def _head(self, number: int, state: Tensor) -> Tensor:
@@ -77,10 +78,12 @@ class Decoder(nn.Module):
         return state
 
 
-def add_input_momentum(momentum: Tensor, inputs: Tensor) -> Tensor:
-    """Add eta, sin phi, cos phi and energy of the element to the predicted components; pt stays as it is."""
-    start = inputs[..., TYPES:].to(momentum.dtype)
-    return momentum + torch.cat([torch.zeros_like(start[..., :1]), start[..., 1:5]], dim=-1)
+def add_input_momentum(momentum: Tensor, inputs: Tensor, *, pt: bool = False) -> Tensor:
+    """Add eta, sin phi, cos phi and energy of the element to the predicted components, and with `pt` also its pt."""
+    start = inputs[..., TYPES : TYPES + len(MOMENTUM)].to(momentum.dtype)
+    if pt:
+        return momentum + start
+    return momentum + torch.cat([torch.zeros_like(start[..., :1]), start[..., 1:]], dim=-1)
 
 
 def _apply_layers(layers: nn.ModuleList, state: Tensor) -> Tensor:

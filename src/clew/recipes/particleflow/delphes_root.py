@@ -20,8 +20,8 @@ from clew import Ragged, Table, readers
 from clew.data.readers import FilePiece, Reader
 from clew.errors import DataError
 from clew.recipes.particleflow import reader_base
+from clew.recipes.particleflow.calorimeter import MIN_NEUTRAL_ENERGY
 from clew.recipes.particleflow.columns import ELECTRON, GEN_MET, MUON, TARGET
-from clew.recipes.particleflow.detector import MIN_NEUTRAL_ENERGY
 from clew.recipes.particleflow.distance_matching import NEUTRINOS, EventParticles, match_targets
 from clew.recipes.particleflow.targets import Array, VisibleParticles, particle_classes, tower_targets, track_targets
 

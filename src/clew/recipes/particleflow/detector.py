@@ -2,16 +2,15 @@
 
 The calorimeter is a cylinder (CALORIMETER) in a field of 3.8 T. Particles reach it on helices or straight lines and
 deposit their energy in the tower that they hit: photons and electrons in the electromagnetic part, hadrons in the
-hadronic part. Muons deposit no energy. Each part has a resolution, a minimum energy and a minimum significance. Charged
-particles with |eta| < 2.5 become tracks with an efficiency below one. The momentum of tracks is smeared, their
-directions are exact.
+hadronic part. Muons deposit no energy. `calorimeter` makes the towers. Charged particles with |eta| < 2.5 become tracks
+with an efficiency below one. The momentum of tracks is smeared, their directions are exact.
 
 `targets` makes the targets; those of towers are made of the particles without a track. Units: GeV, m, radians.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator as Random
@@ -19,8 +18,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Section
-from clew.recipes.particleflow.columns import ELECTRON, FEATURES, MUON, PHOTON, TOWER, TRACK
-from clew.recipes.particleflow.targets import TRACKER_ETA, VisibleParticles, tower_targets, track_targets
+from clew.recipes.particleflow.calorimeter import COARSE_GRID, make_towers
+from clew.recipes.particleflow.columns import ELECTRON, MUON, TRACK
+from clew.recipes.particleflow.targets import TRACKER_ETA, VisibleParticles, track_targets
 
 Array = NDArray[Any]
 
@@ -28,31 +28,23 @@ GEV_PER_METRE = 0.299792458 * 3.8
 """Transverse momentum per radius of curvature, GeV/m."""
 CALORIMETER = (1.29, 3.0)
 """Radius and half-length, m."""
-_FINE = np.arange(21) * 0.087
-_COARSE = (1.83, 1.93, 2.043, 2.172, 2.322, 2.5, 2.65, 2.868, 2.95, 3.125, 3.3, 3.475, 3.65, 3.825, 4.0, 4.175)
-_HALF = np.array([*_FINE, *_COARSE, 4.35, 4.525, 4.7, 5.0])
-ETA_EDGES = np.concatenate([-_HALF[:0:-1], _HALF])
-"""Edges of towers in eta. Towers are 5 degrees wide in phi up to |eta| = 1.74, and 10 degrees beyond."""
-TOWERS_PER_ROW = np.where(np.abs(ETA_EDGES[:-1] + ETA_EDGES[1:]) / 2 < 1.74, 72, 36)
-"""Number of towers in phi, for each bin in eta."""
-FIRST_TOWER = np.append(0, np.cumsum(TOWERS_PER_ROW))
-"""Index of the first tower of each bin in eta; the last entry is the number of towers."""
 SOFT_LEPTON_EFFICIENCY = 0.3
 """Track efficiency of electrons and muons below 1 GeV. It is lower than in the card, to match the published counts."""
-MIN_NEUTRAL_ENERGY = 9.0
-"""Minimum energy of a neutral hadron to be a target."""
 
 
 class ParticleFlowDetectorConfig(Section):
-    """Thresholds of the detector."""
+    """Layout of the calorimeter, and thresholds of the detector."""
 
+    calorimeter: Literal["separate", "combined"] = "separate"
+    """`separate`: electromagnetic and hadronic towers are elements of their own, the former fine, as in the card of
+    the public Delphes set. `combined`: both parts have the same coarse towers, and a tower is one element."""
     min_track_pt: Annotated[float, Field(ge=0)] = 0.44
     """Minimum measured pT of tracks, GeV."""
     min_em_energy: Annotated[float, Field(ge=0)] = 0.5
     """Minimum energy of the electromagnetic part of a tower, GeV."""
     min_hadronic_energy: Annotated[float, Field(ge=0)] = 1.0
     """Minimum energy of the hadronic part of a tower, GeV."""
-    min_em_significance: Annotated[float, Field(ge=0)] = 1.0
+    min_em_significance: Annotated[float, Field(ge=0)] = 2.0
     """Minimum energy of the electromagnetic part, in units of its resolution."""
     min_hadronic_significance: Annotated[float, Field(ge=0)] = 2.0
     """Minimum energy of the hadronic part, in units of its resolution."""
@@ -80,7 +72,7 @@ def simulate_detector(
     Args:
         particles: The particles.
         z: Position along the beam from which each particle comes, m.
-        settings: Thresholds of the detector.
+        settings: Layout and thresholds of the detector.
         random: Random number generator of the event.
     """
     exit_ = _propagate(particles, z)
@@ -168,78 +160,9 @@ def _make_towers(
     settings: ParticleFlowDetectorConfig,
     random: Random,
 ) -> DetectorEvent:
-    rows = np.flatnonzero((np.abs(exit_.eta) < ETA_EDGES[-1]) & (particles.kind != MUON))
-    cell, hitting = tower_index(exit_.eta[rows], exit_.phi[rows]), particles.take(rows)
-    electromagnetic = (hitting.kind == PHOTON) | (hitting.kind == ELECTRON)
-    em, had = (
-        np.bincount(cell[which], hitting.energy[which], minlength=FIRST_TOWER[-1])
-        for which in (electromagnetic, ~electromagnetic)
-    )
-    eta, phi, edges = _tower_centres()
-    em = _measure(em, _em_resolution, eta, settings.min_em_energy, settings.min_em_significance, random)
-    had = _measure(had, _had_resolution, eta, settings.min_hadronic_energy, settings.min_hadronic_significance, random)
-    nonzero = np.flatnonzero(em + had > 0)
-    untracked = ~tracked[rows]
-    targets = tower_targets(
-        hitting.take(untracked), cell[untracked], FIRST_TOWER[-1], min_neutral_energy=MIN_NEUTRAL_ENERGY
-    )[nonzero]
-    offset = random.random((2, len(nonzero))) - 0.5
-    eta = eta[nonzero] + offset[0] * edges[0][nonzero]
-    phi = phi[nonzero] + offset[1] * edges[1][nonzero]
-    energy, zero = (em + had)[nonzero], np.zeros(len(nonzero))
-    features = [
-        np.full(len(nonzero), TOWER),
-        energy / np.cosh(eta),
-        eta,
-        np.sin(phi),
-        np.cos(phi),
-        energy,
-        em[nonzero],
-        had[nonzero],
-    ]
-    elements = np.stack([*features, *[zero] * (FEATURES - len(features))], axis=1)
-    return DetectorEvent(elements.astype(np.float32), targets)
-
-
-def tower_index(eta: Array, phi: Array) -> Array:
-    """Return the index of the tower at eta and phi."""
-    row: Array = np.clip(np.searchsorted(ETA_EDGES, eta, side="right") - 1, 0, len(TOWERS_PER_ROW) - 1)
-    around = ((phi + np.pi) * (TOWERS_PER_ROW[row] / (2 * np.pi))).astype(np.int64)
-    cell: Array = FIRST_TOWER[row] + np.minimum(around, TOWERS_PER_ROW[row] - 1)
-    return cell
-
-
-def _tower_centres() -> tuple[Array, Array, tuple[Array, Array]]:
-    """Return eta and phi of all towers, and their widths in both."""
-    row = np.repeat(np.arange(len(TOWERS_PER_ROW)), TOWERS_PER_ROW)
-    width = 2 * np.pi / TOWERS_PER_ROW[row]
-    phi = (np.arange(len(row)) - FIRST_TOWER[row] + 0.5) * width - np.pi
-    return ((ETA_EDGES[1:] + ETA_EDGES[:-1]) / 2)[row], phi, (np.diff(ETA_EDGES)[row], width)
-
-
-def _measure(
-    energy: Array, resolution: Any, eta: Array, min_energy: float, min_significance: float, random: Random
-) -> Array:
-    """Smear energies with a log-normal distribution, which gives no negative values; 0 below the thresholds."""
-    sigma = resolution(energy, eta)
-    width = np.sqrt(np.log1p((sigma / np.maximum(energy, 1e-9)) ** 2))
-    smeared: Array = energy * np.exp(width * random.standard_normal(len(energy)) - width**2 / 2)
-    smeared[(smeared < min_energy) | (smeared < min_significance * resolution(smeared, eta))] = 0
-    return smeared
-
-
-def _em_resolution(energy: Array, eta: Array) -> Array:
-    eta = np.abs(eta)
-    inner = np.sqrt((0.008 * energy) ** 2 + 0.11**2 * energy + 0.40**2)
-    factor = np.where(eta <= 1.5, 1 + 0.64 * eta**2, 2.16 + 5.6 * (eta - 2) ** 2)
-    return np.where(eta <= TRACKER_ETA, factor * inner, np.sqrt((0.107 * energy) ** 2 + 2.08**2 * energy))
-
-
-def _had_resolution(energy: Array, eta: Array) -> Array:
-    central = np.abs(eta) <= 3
-    return np.where(
-        central, np.hypot(0.05 * energy, 1.5 * np.sqrt(energy)), np.hypot(0.11 * energy, 2.8 * np.sqrt(energy))
-    )
+    rows = np.flatnonzero((np.abs(exit_.eta) < COARSE_GRID.eta_edges[-1]) & (particles.kind != MUON))
+    position = (exit_.eta[rows], exit_.phi[rows])
+    return DetectorEvent(*make_towers(particles.take(rows), position, tracked[rows], settings, random))
 
 
 def _wrap_phi(phi: Array) -> Array:

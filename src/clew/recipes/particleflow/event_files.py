@@ -19,6 +19,9 @@ class ParticleFlowDataConfig(Section):
     """`delphes`: pickles of the public set. `delphes_root`: ROOT files of Delphes. `edm4hep`: ROOT files of FCC and
     others. `pfnano`: ROOT files of CMS. `table`: HDF5 or any other file with the columns `elements` and `targets`, such
     as generated events. `auto`: chosen from the file."""
+    links: bool = False
+    """Whether elements get the features of `links.py`: momenta and energies of the tracks and towers in their cell of
+    the calorimeter and around it. The published network has none."""
 
 
 def read_events(path: str, data: ParticleFlowDataConfig | None = None) -> FilePieces:

@@ -78,13 +78,13 @@ def kernels_support(settings: ParticleFlowNetworkConfig) -> bool:
 class GraphFlow(nn.Module):
     """Graph network: elements of packed events in, class logits, charge and momentum of each element out."""
 
-    def __init__(self, settings: ParticleFlowNetworkConfig) -> None:
+    def __init__(self, settings: ParticleFlowNetworkConfig, inputs: int = ENCODED_WIDTH) -> None:
         super().__init__()
         self.bin_size = settings.bin_size
         self._fits = kernels_support(settings)
-        widths = [ENCODED_WIDTH, *[settings.width] * (settings.layers - 1)]
-        self.layers = nn.ModuleList(GraphLayer(inputs, settings) for inputs in widths)
-        self.decoder = Decoder(ENCODED_WIDTH + settings.layers * settings.width, settings)
+        widths = [inputs, *[settings.width] * (settings.layers - 1)]
+        self.layers = nn.ModuleList(GraphLayer(width, settings) for width in widths)
+        self.decoder = Decoder(inputs + settings.layers * settings.width, settings)
 
     def forward(self, elements: Tensor, offsets: Tensor, bins: int | None = None) -> dict[str, Tensor]:
         """Return `class` (elements, 6), `charge` (elements,) and `momentum` (elements, 5).

@@ -14,39 +14,55 @@ from numpy.typing import NDArray
 
 from clew import Table, metrics
 from clew.recipes.particleflow.columns import NONE, TARGETS
-from clew.recipes.particleflow.metric_types import ResponseHistogram
+from clew.recipes.particleflow.metric_types import DifferenceHistogram, ResolutionHistogram, ResponseHistogram
+from clew.recipes.particleflow.targets import TRACKER_ETA
 
 if TYPE_CHECKING:
     from clew.recipes.particleflow.metrics import ParticleFlowMetricsConfig
 
 Floats = NDArray[np.float64]
 RATIO_EDGES = np.linspace(0, 2, 81)
+MISSING_PT_EDGES = np.linspace(-200, 200, 801)
+"""Edges of the difference of a component of the missing momentum, GeV."""
+REGION_TITLES = {"": "", "inside/": ", inside the tracker", "outside/": ", outside the tracker"}
+"""The ends of titles, by the prefix of the names of metrics of a region."""
 PARTICLE_COLUMNS = ("pid", "pt", "eta", "phi", "energy")
 
 
 def make_jet_metrics(
     samples: Table, truth: dict[str, Floats], objects: Table, settings: ParticleFlowMetricsConfig
 ) -> dict[str, metrics.Metric]:
-    """Return `met_response` and, with fastjet, `jet_response` and `jet_efficiency`."""
+    """Return response and resolution of the missing pT and, with fastjet, of jets, and the efficiency of jets."""
     offsets, weights = samples.ragged(TARGETS).offsets, samples.weights
     predicted = {name: objects.ragged(name).values.astype(np.float64) for name in PARTICLE_COLUMNS}
     events = [slice(int(a), int(b)) for a, b in itertools.pairwise(offsets)]
-    met = [np.array([missing_pt(particles, event) for event in events]) for particles in (truth, predicted)]
-    ratio = met[1] / np.maximum(met[0], 1e-6)
+    true_sum, predicted_sum = (
+        np.array([momentum_sum(particles, event) for event in events]).reshape(-1, 2)
+        for particles in (truth, predicted)
+    )
+    ratio = np.hypot(*predicted_sum.T) / np.maximum(np.hypot(*true_sum.T), 1e-6)
+    difference = (predicted_sum - true_sum).ravel()
     results: dict[str, metrics.Metric] = {
         "met_response": ResponseHistogram.of(
             ratio, RATIO_EDGES, axis="predicted / true", what="missing pT", weights=weights
-        )
+        ),
+        "met_resolution": DifferenceHistogram.of(
+            difference,
+            MISSING_PT_EDGES,
+            axis="predicted - true [GeV]",
+            what="components of the missing pT",
+            weights=np.repeat(weights, 2),
+        ),
     }
     if settings.jets and importlib.util.find_spec("fastjet"):
         results |= _jet_metrics(truth, predicted, events, weights, settings)
     return results
 
 
-def missing_pt(particles: dict[str, Floats], event: slice) -> float:
-    """Return the missing pT of an event in GeV: the size of the sum of the transverse momenta of its particles."""
+def momentum_sum(particles: dict[str, Floats], event: slice) -> tuple[float, float]:
+    """Return the sums of px and py of the particles of an event in GeV; minus the missing momentum."""
     pt, phi = (particles[name][event] * (particles["pid"][event] != NONE) for name in ("pt", "phi"))
-    return float(np.hypot((pt * np.cos(phi)).sum(), (pt * np.sin(phi)).sum()))
+    return float((pt * np.cos(phi)).sum()), float((pt * np.sin(phi)).sum())
 
 
 def cluster_jets(particles: dict[str, Floats], event: slice, radius: float, min_pt: float) -> Floats:
@@ -74,23 +90,31 @@ def _jet_metrics(
     settings: ParticleFlowMetricsConfig,
 ) -> dict[str, metrics.Metric]:
     ratios: list[Any] = []
+    etas: list[Any] = []
     for event in events:
         true_jets = cluster_jets(truth, event, settings.jet_radius, settings.jet_pt)
         predicted_jets = cluster_jets(predicted, event, settings.jet_radius, settings.jet_pt / 4)
         ratios.append(match_jets(true_jets, predicted_jets, settings.jet_match))
-    ratio = np.concatenate([np.zeros(0), *ratios])
+        etas.append(true_jets[:, 1])
+    ratio, eta = (np.concatenate([np.zeros(0), *each]) for each in (ratios, etas))
     weight = np.repeat(weights, [len(each) for each in ratios])
-    matched = np.isfinite(ratio)
-    return {
-        "jet_response": ResponseHistogram.of(
-            ratio[matched],
-            RATIO_EDGES,
-            axis="predicted / true",
-            what=f"pT of jets above {settings.jet_pt:g} GeV",
-            weights=weight[matched],
-        ),
-        "jet_efficiency": metrics.Ratio.of(matched, weight),
-    }
+    results: dict[str, metrics.Metric] = {}
+    for prefix, inside in region_masks(eta).items():
+        found = np.isfinite(ratio) & inside
+        what = f"pT of jets above {settings.jet_pt:g} GeV{REGION_TITLES[prefix]}"
+        histograms = {"jet_response": ResponseHistogram, "jet_resolution": ResolutionHistogram}
+        for name, kind in histograms.items():
+            results[f"{prefix}{name}"] = kind.of(
+                ratio[found], RATIO_EDGES, axis="predicted / true", what=what, weights=weight[found]
+            )
+        results[f"{prefix}jet_efficiency"] = metrics.Ratio.of(np.isfinite(ratio[inside]), weight[inside])
+    return results
+
+
+def region_masks(eta: Floats) -> dict[str, NDArray[np.bool_]]:
+    """Return masks of everything and of both regions, by the prefix of the names of their metrics."""
+    inside = np.abs(eta) < TRACKER_ETA
+    return {"": np.ones(len(eta), dtype=bool), "inside/": inside, "outside/": ~inside}
 
 
 def match_jets(true: Floats, predicted: Floats, max_distance: float) -> Floats:

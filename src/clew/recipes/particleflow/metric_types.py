@@ -1,4 +1,4 @@
-"""Metric classes of particle flow: ratios of several classes in one plot, and histograms of predicted over true."""
+"""Metric classes of particle flow: ratios of several classes in one plot, responses and resolutions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ResponseHistogram(metrics.Metric):
         """Error of the median, for a normal distribution."""
         return 1.2533 * self.width / math.sqrt(self.counts.sum()) if self.counts.sum() else math.nan
 
-    def figure(self, title: str) -> figure.Figure:
+    def figure(self, title: str) -> figure.Figure | None:
         share = self.counts / max(self.counts.sum(), 1e-300)
         density = share[:-1] / np.diff(self.edges)
         name = f"median {self.value:.3f}, half of the central 68% {self.width:.3f}"
@@ -142,3 +142,44 @@ class ResponseHistogram(metrics.Metric):
             y="density",
             shapes=[{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"}}],
         )
+
+
+@dataclass(frozen=True)
+class ResolutionHistogram(ResponseHistogram):
+    """A histogram of predicted over true. Its value is the resolution: half the central 68% over the median."""
+
+    @property
+    def value(self) -> float:
+        median = self.quantile(0.5)
+        return self.width / median if median > 0 else math.nan
+
+    @property
+    def error(self) -> float:
+        return _width_error(self.value, self.counts)
+
+    def figure(self, title: str) -> None:
+        """No plot: that of the response shows the same."""
+
+
+@dataclass(frozen=True)
+class DifferenceHistogram(ResponseHistogram):
+    """A histogram of predicted minus true. Its value is half the width of the central 68%, in the unit of `axis`."""
+
+    @property
+    def value(self) -> float:
+        return self.width
+
+    @property
+    def error(self) -> float:
+        return _width_error(self.value, self.counts)
+
+    def figure(self, title: str) -> figure.Figure | None:
+        share = self.counts[:-1] / max(self.counts.sum(), 1e-300)
+        name = f"half of the central 68% {self.width:.3g}"
+        steps = figure.steps(self.edges, share / np.diff(self.edges), name, fill="tozeroy", showlegend=True)
+        return figure.figure([steps], title=f"Difference, {self.what}", x=self.axis, y="density")
+
+
+def _width_error(width: float, counts: Floats) -> float:
+    """Return the error of half the central 68%, for a normal distribution."""
+    return 0.96 * width / math.sqrt(counts.sum()) if counts.sum() else math.nan

@@ -11,12 +11,14 @@ from pydantic import Field
 
 from clew import Section, Table, metrics
 from clew.recipes.particleflow import jet_metrics
-from clew.recipes.particleflow.columns import CLASSES, NONE, TARGETS
-from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResponseHistogram
+from clew.recipes.particleflow.columns import CLASSES, ELEMENTS, NEUTRAL_HADRON, NONE, PHOTON, TARGETS
+from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResolutionHistogram, ResponseHistogram
+from clew.recipes.particleflow.rule_based import RuleBasedConfig, reconstruct_by_rule
 
 Floats = NDArray[np.float64]
 PARTICLES = CLASSES[1:]
 RATIO_EDGES = np.linspace(0, 2, 81)
+ENERGY_RATIO_EDGES = np.linspace(0, 5, 501)
 
 
 class ParticleFlowMetricsConfig(Section):
@@ -37,31 +39,66 @@ class ParticleFlowMetricsConfig(Section):
     """Minimum pT of a true jet, GeV."""
     jet_match: Annotated[float, Field(gt=0)] = 0.2
     """Maximum distance in eta-phi between a predicted jet and its true jet."""
+    rule: bool = True
+    """Whether to compute the metrics of rule-based particle flow as well, as `rule/...`."""
+    rule_based: RuleBasedConfig = RuleBasedConfig()
 
 
 def make_metrics(samples: Table, objects: Table, settings: ParticleFlowMetricsConfig) -> dict[str, metrics.Metric]:
     """Return accuracy, efficiency and fake rate of each class (also against pt and eta), jet and missing-pT metrics.
 
     The efficiency of a class is the fraction of its true elements that are predicted as this class. The fake rate is
-    the fraction of elements predicted as a class whose true class is another one or none.
+    the fraction of elements predicted as a class whose true class is another one or none. Metrics whose names start
+    with `inside/` and `outside/` count the elements (or true jets) inside and outside the acceptance of the tracker,
+    those that start with `rule/` are of rule-based particle flow on the same events.
     """
     truth, predicted = true_particles(samples), {name: objects.ragged(name).values for name in objects}
     weight = samples.weights[samples.ragged(TARGETS).events]
     true_class, predicted_class = truth["pid"].astype(np.int64), predicted["pid"].astype(np.int64)
     correct = true_class == predicted_class
-    results: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(correct, weight)}
+    results = element_metrics(samples, truth, objects)
     if settings.padded_length:
         results["accuracy_padded"] = _padded_accuracy(samples, correct, weight, settings.padded_length)
-    for number, name in enumerate(PARTICLES, 1):
-        short = name.replace(" ", "_")
-        results[f"efficiency/{short}"] = metrics.Ratio.of(correct[true_class == number], weight[true_class == number])
-        results[f"fake/{short}"] = metrics.Ratio.of(
-            ~correct[predicted_class == number], weight[predicted_class == number]
-        )
     results |= _responses(truth, predicted, correct & (true_class != NONE), weight)
     results |= jet_metrics.make_jet_metrics(samples, truth, objects, settings)
+    if settings.rule and ELEMENTS in samples:
+        results |= {f"rule/{name}": metric for name, metric in rule_metrics(samples, settings).items()}
     results["confusion"] = metrics.Confusion.of(predicted_class, true_class, CLASSES, weight)
     return results | _curves(truth, predicted, correct, weight, settings)
+
+
+def rule_metrics(samples: Table, settings: ParticleFlowMetricsConfig) -> dict[str, metrics.Metric]:
+    """Return the metrics of rule-based particle flow on these samples: of elements, jets and missing pT."""
+    truth, objects = true_particles(samples), reconstruct_by_rule(samples.ragged(ELEMENTS), settings.rule_based)
+    return {
+        **element_metrics(samples, truth, objects),
+        **jet_metrics.make_jet_metrics(samples, truth, objects, settings),
+    }
+
+
+def element_metrics(samples: Table, truth: dict[str, Floats], objects: Table) -> dict[str, metrics.Metric]:
+    """Return accuracy, efficiencies, fake rates and energy resolutions of neutral classes, of all and by region."""
+    predicted, weight = objects.ragged("pid").values, samples.weights[samples.ragged(TARGETS).events]
+    true, energy = truth["pid"].astype(np.int64), objects.ragged("energy").values / np.maximum(truth["energy"], 1e-6)
+    eta = samples.ragged(ELEMENTS).values[:, 2] if ELEMENTS in samples else truth["eta"]
+    results: dict[str, metrics.Metric] = {}
+    for prefix, region in jet_metrics.region_masks(eta).items():
+        results[f"{prefix}accuracy"] = metrics.Ratio.of((predicted == true)[region], weight[region])
+        for number, name in enumerate(PARTICLES, 1):
+            short, is_true, is_predicted = (
+                name.replace(" ", "_"),
+                region & (true == number),
+                region & (predicted == number),
+            )
+            both = is_true & is_predicted
+            results[f"{prefix}efficiency/{short}"] = metrics.Ratio.of(both[is_true], weight[is_true])
+            results[f"{prefix}fake/{short}"] = metrics.Ratio.of(~both[is_predicted], weight[is_predicted])
+            if number in (NEUTRAL_HADRON, PHOTON):
+                what = f"energy of {name}s{jet_metrics.REGION_TITLES[prefix]}"
+                results[f"{prefix}energy_resolution/{short}"] = ResolutionHistogram.of(
+                    energy[both], ENERGY_RATIO_EDGES, axis="predicted / true", what=what, weights=weight[both]
+                )
+    return results
 
 
 def true_particles(samples: Table) -> dict[str, Floats]:

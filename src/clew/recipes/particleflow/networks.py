@@ -13,9 +13,9 @@ from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
 class ElementFlow(nn.Module):
     """The decoder alone, without the neighbours of an element: the baseline of the other networks."""
 
-    def __init__(self, settings: ParticleFlowNetworkConfig) -> None:
+    def __init__(self, settings: ParticleFlowNetworkConfig, inputs: int = ENCODED_WIDTH) -> None:
         super().__init__()
-        self.decoder = Decoder(ENCODED_WIDTH, settings)
+        self.decoder = Decoder(inputs, settings)
 
     def forward(self, elements: Tensor, offsets: Tensor) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = self.decoder(encode(elements), [])

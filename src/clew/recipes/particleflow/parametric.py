@@ -34,7 +34,7 @@ class ParametricSpecies(NamedTuple):
 SPECIES: dict[int, ParametricSpecies] = {
     CHARGED_HADRON: ParametricSpecies(0.4552, 0.585, 0.14, True, 0.335, 1.6),
     NEUTRAL_HADRON: ParametricSpecies(0.0477, 0.110, 0.70, False, 0.410, 2.0),
-    PHOTON: ParametricSpecies(0.4797, 0.298, 0.0, False, 0.234, 1.1),
+    PHOTON: ParametricSpecies(0.4797, 0.298, 0.0, False, 0.215, 1.1),
     ELECTRON: ParametricSpecies(0.0072, 0.005, 0.0005, True, 0.22, 0.7),
     MUON: ParametricSpecies(0.00035, 0.002, 0.106, True, 0.45, 1.5),
 }

@@ -14,6 +14,8 @@ from clew.recipes.particleflow import display, event_files
 from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
+from clew.recipes.particleflow.links import LINK_FEATURES, link_features
+from clew.recipes.particleflow.rule_based import measured_tracks
 from clew.recipes.particleflow.settings import ParticleFlowConfig, ParticleFlowNetworkConfig
 
 if TYPE_CHECKING:
@@ -57,12 +59,17 @@ class ParticleFlow(Recipe):
     def prepare(self, events: Table) -> Table:
         fixed = {name: events[name] for name in ("event", PROCESS, GEN_MET, "weight") if name in events}
         items = {name: events.ragged(name) for name in (ELEMENTS, TARGETS) if name in events}
+        if self.config.data.links:
+            elements = items[ELEMENTS]
+            items[ELEMENTS] = elements.share(np.concatenate([elements.values, link_features(elements)], axis=1))
         return Table({**fixed, **{name: _to_float32(column) for name, column in items.items()}}, units=events.units)
 
     def model(self) -> nn.Module:
         from clew.recipes.particleflow import networks
+        from clew.recipes.particleflow.decoding import ENCODED_WIDTH
 
-        network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model)
+        inputs = ENCODED_WIDTH + (len(LINK_FEATURES) if self.config.data.links else 0)
+        network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model, inputs)
         return network
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
@@ -96,7 +103,7 @@ class ParticleFlow(Recipe):
         pid = np.asarray(outputs["class"]).argmax(axis=1)
         momenta = np.asarray(outputs["momentum"], dtype=np.float64)
         pt, energy = (np.maximum(np.expm1(np.minimum(momenta[:, place], 12.0)), 0.0) for place in (0, 4))
-        columns = {
+        columns: dict[str, Any] = {
             "pid": pid.astype(np.int8),
             "charge": np.rint(np.asarray(outputs["charge"])).clip(-1, 1).astype(np.int8) * (pid > 0),
             "pt": pt,
@@ -104,6 +111,8 @@ class ParticleFlow(Recipe):
             "phi": np.arctan2(momenta[:, 2], momenta[:, 3]),
             "energy": energy,
         }
+        if self.config.reconstruction.track_momentum == "measured":
+            columns |= measured_tracks(elements.values, columns)
         units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
         return Table({name: elements.share(_floats_to_float32(value)) for name, value in columns.items()}, units=units)
 

@@ -37,6 +37,9 @@ class ParticleFlowNetworkConfig(Section):
     """Width of the heads for pt, eta, phi and energy."""
     heads: Count = 16
     """Attention heads."""
+    correct_pt: bool = False
+    """Whether pt, too, is predicted as a correction to that of the element. The published network predicts it directly,
+    so it has to learn the momenta of tracks, which jets need to a percent."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -57,11 +60,20 @@ class ParticleFlowLossConfig(Section):
     """Weight of the momentum loss."""
 
 
+class ReconstructionConfig(Section):
+    """How particles are made from the outputs of a network."""
+
+    track_momentum: Literal["learned", "measured"] = "learned"
+    """The momentum of tracks: `measured` is that of the track, as in rule-based particle flow, and the network only
+    determines class and charge. Their energy has the mass of a pion, electron or muon."""
+
+
 class ParticleFlowConfig(Section):
     """The configuration sections of `particleflow`."""
 
     data: ParticleFlowDataConfig = ParticleFlowDataConfig()
     model: ParticleFlowNetworkConfig = ParticleFlowNetworkConfig()
     losses: ParticleFlowLossConfig = ParticleFlowLossConfig()
+    reconstruction: ReconstructionConfig = ReconstructionConfig()
     metrics: ParticleFlowMetricsConfig = ParticleFlowMetricsConfig()
     generator: ParticleFlowGeneratorConfig = ParticleFlowGeneratorConfig()

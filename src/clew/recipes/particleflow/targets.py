@@ -13,6 +13,8 @@ Array = NDArray[Any]
 
 TRACKER_ETA = 2.5
 """Coverage of the tracker in |eta|. Charged hadrons beyond it count as neutral hadrons."""
+TOWER_CLASSES = (NEUTRAL_HADRON, CHARGED_HADRON, PHOTON, ELECTRON, MUON)
+"""The classes that the particles of a tower can have."""
 
 
 class VisibleParticles(NamedTuple):
@@ -55,7 +57,8 @@ def track_targets(particles: VisibleParticles) -> Array:
 def tower_targets(particles: VisibleParticles, tower: Array, towers: int, *, min_neutral_energy: float = 0.0) -> Array:
     """Return the targets (towers, 7) of towers.
 
-    The momentum of a tower is the sum over its particles, its class is that of the particle with the largest energy.
+    The momentum of a tower is the sum over its particles, its class is the one whose particles have the largest sum of
+    energies, and its charge that of the hardest particle of this class.
     Neutral hadrons below `min_neutral_energy` and towers without particles have the class none and all zeros.
 
     Args:
@@ -71,11 +74,15 @@ def tower_targets(particles: VisibleParticles, tower: Array, towers: int, *, min
         particles.energy,
     )
     px, py, pz, energy = (np.bincount(tower, each, minlength=towers) for each in momenta)
-    max_energy = np.zeros(towers, dtype=particles.energy.dtype)
-    np.maximum.at(max_energy, tower, particles.energy)
-    leading = np.flatnonzero(particles.energy == max_energy[tower])
     pid, charge = np.full(towers, NONE), np.zeros(towers)
-    pid[tower[leading]], charge[tower[leading]] = particles.kind[leading], particles.charge[leading]
+    filled = np.flatnonzero(np.bincount(tower, minlength=towers))
+    class_energy = np.stack(
+        [np.bincount(tower, particles.energy * (particles.kind == k), towers) for k in TOWER_CLASSES]
+    )
+    pid[filled] = np.array(TOWER_CLASSES)[class_energy[:, filled].argmax(axis=0)]
+    of_class = np.where(particles.kind == pid[tower], particles.energy, -1.0)
+    rising = np.argsort(of_class, kind="stable")
+    charge[tower[rising]] = particles.charge[rising]
     pt = np.maximum(np.hypot(px, py), 1e-9)
     eta = np.arcsinh(pz / pt)
     pid[(pid == CHARGED_HADRON) & (np.abs(eta) > TRACKER_ETA)] = NEUTRAL_HADRON

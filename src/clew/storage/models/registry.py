@@ -25,6 +25,7 @@ from clew.runs.run_trust import trust_own_run
 from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
 from clew.storage.models.model_card import SIDECAR, check_model_format, model_facts, model_files
+from clew.storage.models.shipped import find_shipped
 
 _READ_THREADS = 8
 
@@ -138,13 +139,24 @@ def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | 
 def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: ProgressCallback | None = None) -> Run:
     """Open a run or a stored model. A model in a store is first fetched to the folder of its name in `runs`.
 
+    Args:
+        location: A folder, the URL of a model in a store, or the name of a model of `clew model list`.
+        runs: The folder to which models are fetched.
+        watch: Called with the progress.
+
     Raises:
         RunError, DataError: There is no run or model at this location.
     """
-    if not storage.is_url(str(location)):
-        return Run.open(storage.local_path(str(location)))
-    path = runs / storage.base_name(str(location))
-    return Run.open(path) if path.exists() else fetch_model(str(location), path, watch=watch)
+    if storage.is_url(str(location)):
+        source = str(location)
+    else:
+        local = storage.local_path(str(location))
+        shipped = None if local.exists() else find_shipped(location)
+        if shipped is None:
+            return Run.open(local)
+        source = str(shipped)
+    path = runs / storage.base_name(source)
+    return Run.open(path) if path.exists() else fetch_model(source, path, watch=watch)
 
 
 @contextlib.contextmanager

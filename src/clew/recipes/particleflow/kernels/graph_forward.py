@@ -108,7 +108,7 @@ def _decode(decoder: Decoder, inputs: Tensor, states: list[Tensor], dtype: torch
         layers = [each[depth] for each in decoder.hidden]  # type: ignore[index]
         weight, bias = torch.stack([each.weight.t() for each in layers]), torch.stack([each.bias for each in layers])
         state = dense(state, weight, bias)
-    momentum = add_input_momentum(_components(decoder, state), inputs)
+    momentum = add_input_momentum(_components(decoder, state), inputs, pt=decoder.correct_pt)
     return {"class": logits, "charge": charge.squeeze(-1), "momentum": momentum}
 
 
