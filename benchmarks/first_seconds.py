@@ -51,17 +51,19 @@ def cpu_seconds(command: list[str]) -> float:
 
 def first_output(command: list[str], folder: Path) -> tuple[float, float]:
     """Run a command in a terminal of its own; return when it started and when it wrote its first character."""
-    mine, theirs = pty.openpty()
+    master, terminal = pty.openpty()
     start = time.time()
-    process = subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs, start_new_session=True)
-    os.close(theirs)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=terminal, stderr=terminal, stdin=terminal, start_new_session=True
+    )
+    os.close(terminal)
     first = 0.0
     try:
-        while os.read(mine, 4096):
+        while os.read(master, 4096):
             first = first or time.time()
     except OSError:
         pass  # the terminal is closed when the command ends
-    os.close(mine)
+    os.close(master)
     assert process.wait() == 0, command
     return start, first
 
@@ -84,11 +86,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         subprocess.run([*CLEW, *words], cwd=folder, check=True, capture_output=True)
     cpu_seconds([*CLEW, "--help"])
     train(folder)
-    own, others = psutil.Process(), psutil.cpu_times()
+    process, others = psutil.Process(), psutil.cpu_times()
     begin = time.time()
     helps = [cpu_seconds([*CLEW, "--help"]) for _ in range(repeats)]
     trains = np.array([train(folder) for _ in range(repeats)])
-    times, spent = psutil.cpu_times(), own.cpu_times()
+    times, spent = psutil.cpu_times(), process.cpu_times()
     busy = sum(times) - times.idle - times.iowait - (sum(others) - others.idle - others.iowait)
     other_work = (busy - spent.children_user - spent.children_system) / (time.time() - begin)
     sheet.bar("clew --help", float(np.median(helps)), 0.25, "CPU s", lower=True)

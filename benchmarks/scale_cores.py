@@ -76,18 +76,18 @@ class Study:
 
 def preparing(study: Study, folder: Path, arguments: argparse.Namespace) -> list[str]:
     """Measure preparing with all executors. Return the raw files."""
-    most = max(arguments.processes)
+    largest = max(arguments.processes)
     start = time.monotonic()
     generate(find("tracking")(), arguments.events, 1, folder / "raw")
     files = sorted(str(path) for path in (folder / "raw").iterdir())
     study.results["generate"] = {"events": arguments.events, "seconds": round(time.monotonic() - start, 2)}
-    for processes in (1, most):
+    for processes in (1, largest):
         study.measure("disk", f"{processes}", 5, partial(disk_speed, folder, processes))
     # the first run compiles; the second one tells how many events fit into the time
     per_file = arguments.events / len(files)
-    few = files[: max(1, min(len(files) // 5, int(20_000 / per_file)))]
-    few_events = round(per_file * len(few))
-    _subset(folder / "few", few)
+    first_files = files[: max(1, min(len(files) // 5, int(20_000 / per_file)))]
+    few_events = round(per_file * len(first_files))
+    _subset(folder / "few", first_files)
     study.measure("warm", "compile", 20, lambda: prepare(Way("processes", 1), folder / "few", folder, few_events, 120))
     first = study.measure(
         "warm", "one process", 20, lambda: prepare(Way("processes", 1), folder / "few", folder, few_events, 120)
@@ -97,15 +97,15 @@ def preparing(study: Study, folder: Path, arguments: argparse.Namespace) -> list
     _subset(folder / "chosen", chosen)
     count = round(per_file * len(chosen))
     expected = count / speed
-    ways = [Way("processes", most), Way("processes", 1)]
-    ways += [Way("processes", n) for n in arguments.processes if n not in (1, most)]
-    ways += [Way("mpi", most), Way("dask cluster", most), Way("dask", most)]
+    ways = [Way("processes", largest), Way("processes", 1)]
+    ways += [Way("processes", n) for n in arguments.processes if n not in (1, largest)]
+    ways += [Way("mpi", largest), Way("dask cluster", largest), Way("dask", largest)]
     for way in ways:
         seconds = 4 + 1.3 * expected / min(2 * way.processes / 3 if way.processes > 1 else 1, way.processes)
         work = partial(prepare, way, folder / "chosen", folder, count, 3 * seconds + 20)
         if study.measure("prepare", str(way), seconds, work) and way == ways[0]:
             study.measure("again", "nothing changed", 5, lambda: round(again(folder / "chosen", folder), 3))
-    return few
+    return first_files
 
 
 def _subset(folder: Path, files: list[str]) -> None:
@@ -117,8 +117,8 @@ def _subset(folder: Path, files: list[str]) -> None:
 
 def training(study: Study, folder: Path, raw: list[str], arguments: argparse.Namespace) -> None:
     """Measure synchronous training of both tasks, then masters and workers, then many ranks."""
-    most = max(arguments.ranks)
-    data = {"tracking": small_dataset("tracking", folder / "tracking", most, raw)}
+    largest = max(arguments.ranks)
+    data = {"tracking": small_dataset("tracking", folder / "tracking", largest, raw)}
     ways = (("per rank", None), ("own", None), ("per rank", "node"), ("own", "node"))
     for point in [TrainingPoint("tracking", mode, n, bucket) for mode, bucket in ways for n in arguments.ranks]:
         _rank_point(study, data, point, folder, arguments)
@@ -127,14 +127,19 @@ def training(study: Study, folder: Path, raw: list[str], arguments: argparse.Nam
         work = partial(masters, "downpour", workers, data["tracking"], folder, arguments.seconds)
         study.measure("asynchronous", name, 2 * arguments.seconds + 8, work)
     if study.left > 60:
-        data["particleflow"] = small_dataset("particleflow", folder / "particleflow", most, [])
+        data["particleflow"] = small_dataset("particleflow", folder / "particleflow", largest, [])
         for ranks_ in arguments.ranks:
             _rank_point(study, data, TrainingPoint("particleflow", "per rank", ranks_), folder, arguments)
     for rule in ("easgd", "diloco"):
-        work = partial(masters, rule, most - 1, data["tracking"], folder, arguments.seconds)
-        study.measure("asynchronous", f"{rule}, {most - 1} workers", 2 * arguments.seconds + 8, work)
-    many = 4 * most
-    study.measure("many ranks", f"{many} ranks", 45, partial(started_and_resumed, many, data["tracking"], folder))
+        work = partial(masters, rule, largest - 1, data["tracking"], folder, arguments.seconds)
+        study.measure("asynchronous", f"{rule}, {largest - 1} workers", 2 * arguments.seconds + 8, work)
+    oversubscribed = 4 * largest
+    study.measure(
+        "many ranks",
+        f"{oversubscribed} ranks",
+        45,
+        partial(started_and_resumed, oversubscribed, data["tracking"], folder),
+    )
 
 
 def _rank_point(

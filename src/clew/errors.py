@@ -174,5 +174,5 @@ def list_names(names: Iterable[str], near: str = "") -> str:
     all_names = list(names)
     if len(all_names) <= _ALL_LISTED:
         return ", ".join(all_names)
-    few = difflib.get_close_matches(near, all_names, n=_NEAREST, cutoff=0.0)
-    return f"{', '.join(few)} and {len(all_names) - len(few)} more"
+    closest = difflib.get_close_matches(near, all_names, n=_NEAREST, cutoff=0.0)
+    return f"{', '.join(closest)} and {len(all_names) - len(closest)} more"

@@ -177,8 +177,8 @@ def test_tune(origin: tuple[Path, str], tmp_path: Path) -> None:
 @converted
 def test_two_ranks_give_the_result_of_one(origin: tuple[Path, str], tmp_path: Path) -> None:
     done("train", "run", "--workers", "2", "--output", tmp_path / "two")
-    for mine, theirs in zip(losses(Run.open(tmp_path / "two")), losses(Run.open("run")), strict=True):
-        assert mine == pytest.approx(theirs, rel=1e-3)
+    for value, expected in zip(losses(Run.open(tmp_path / "two")), losses(Run.open("run")), strict=True):
+        assert value == pytest.approx(expected, rel=1e-3)
 
 
 @converted

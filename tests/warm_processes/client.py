@@ -127,9 +127,9 @@ def pause() -> Iterator[None]:
 
 def _server() -> Server:
     if not _servers:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         our_ends, their_ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        numbers = (theirs.fileno(), their_ends.fileno())
+        numbers = (child_end.fileno(), their_ends.fileno())
         padding = "x" * ENVIRONMENT_BYTES
         with pause():
             subprocess.Popen(
@@ -139,9 +139,9 @@ def _server() -> Server:
                 stdout=subprocess.DEVNULL,
                 env={**START_ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "CLEW_PADDING": padding},
             )
-        theirs.close()
+        child_end.close()
         their_ends.close()
-        _servers.append(Server(ours, our_ends))
+        _servers.append(Server(parent_end, our_ends))
     return _servers[0]
 
 
@@ -179,10 +179,10 @@ def _execute_child(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest
     )
     self.pid = _server().fork(request, [*sent, *pass_fds])
     self._child_created = True
-    for theirs, ours in ((p2cread, p2cwrite), (c2pwrite, c2pread), (errwrite, errread)):
-        if theirs != -1 and (ours != -1 or theirs == getattr(self, "_devnull", None)):
+    for child_end, parent_end in ((p2cread, p2cwrite), (c2pwrite, c2pread), (errwrite, errread)):
+        if child_end != -1 and (parent_end != -1 or child_end == getattr(self, "_devnull", None)):
             with contextlib.suppress(OSError):
-                os.close(theirs)
+                os.close(child_end)
     self._devnull = None
 
 

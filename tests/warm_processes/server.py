@@ -88,10 +88,10 @@ def _serve(requests: socket.socket, ends: socket.socket) -> dict[str, Any]:
                 os.close(each)
 
 
-def _fork(requests: socket.socket, wanted: dict[str, Any], descriptors: list[int]) -> int:
+def _fork(requests: socket.socket, request: dict[str, Any], descriptors: list[int]) -> int:
     """Fork and answer with the process's number; -1 for a folder that cannot be entered. 0 in the process."""
-    if not os.access(wanted["folder"], os.X_OK) or not Path(wanted["folder"]).is_dir():
-        message = {"errno": 2, "message": "No such file or directory", "file": wanted["folder"]}
+    if not os.access(request["folder"], os.X_OK) or not Path(request["folder"]).is_dir():
+        message = {"errno": 2, "message": "No such file or directory", "file": request["folder"]}
         requests.send(json.dumps(message).encode())
         return -1
     pid = os.fork()
@@ -112,18 +112,18 @@ def _become(wanted: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
     os.sched_setaffinity(0, wanted["cores"])
     server = None
     if request.starts_processes(wanted["arguments"]):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         our_ends, their_ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             for each in descriptors:
                 os.close(each)
-            ours.close()
+            parent_end.close()
             our_ends.close()
-            return _serve(theirs, their_ends)
-        theirs.close()
+            return _serve(child_end, their_ends)
+        child_end.close()
         their_ends.close()
         taken = wanted["descriptors"]
-        server = client.Server(_moved(ours, taken), _moved(our_ends, taken))
+        server = client.Server(_moved(parent_end, taken), _moved(our_ends, taken))
     _place(descriptors, wanted["descriptors"])
     for name, limits in wanted["limits"].items():
         resource.setrlimit(getattr(resource, name), limits)

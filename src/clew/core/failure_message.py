@@ -65,7 +65,7 @@ def _message(lines: Sequence[str], start: int, code: Path) -> str:
     frames = [match for line in lines[start:end] if (match := _FRAME.match(line))]
     if end >= len(lines) or not frames:
         return ""
-    own = [frame for frame in frames if Path(frame["file"]).is_relative_to(code)]
-    frame = (own or frames)[-1]
+    user_frames = [frame for frame in frames if Path(frame["file"]).is_relative_to(code)]
+    frame = (user_frames or frames)[-1]
     file = Path(frame["file"])
-    return f"{file.relative_to(code) if own else file}:{frame['line']}: {lines[end].strip()}"
+    return f"{file.relative_to(code) if user_frames else file}:{frame['line']}: {lines[end].strip()}"

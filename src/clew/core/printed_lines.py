@@ -41,8 +41,8 @@ class PrintedLines:
         if "\r" in self._rest[:-1]:  # the last character may be the first half of a line end
             self._rest = self._rest[self._rest.rindex("\r", 0, -1) + 1 :]
         self._rest = self._rest[: 2 * _LONGEST]
-        kept = lines[: max(len(lines) - redrawn, 0)]
-        return [_shorten(line.rstrip("\r").rpartition("\r")[2].rstrip()) for line in kept]
+        unchanged = lines[: max(len(lines) - redrawn, 0)]
+        return [_shorten(line.rstrip("\r").rpartition("\r")[2].rstrip()) for line in unchanged]
 
     def flush(self) -> list[str]:
         """Return the line that no line end completed, if there is one."""

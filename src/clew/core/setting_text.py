@@ -100,8 +100,8 @@ def _section(annotation: Any) -> type[Section] | None:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
-        found = [inner for each in get_args(annotation) if (inner := _section(each)) is not None]
-        return found[0] if len(found) == 1 else None
+        sections = [inner for each in get_args(annotation) if (inner := _section(each)) is not None]
+        return sections[0] if len(sections) == 1 else None
     return None
 
 

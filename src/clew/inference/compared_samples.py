@@ -42,10 +42,10 @@ class ComparedSamples:
 
     def add(self, other: ComparedSamples) -> None:
         """Add the samples of another portion, up to the limit."""
-        for own, others in ((self.true, other.true), (self.generated, other.generated)):
+        for tables, others in ((self.true, other.true), (self.generated, other.generated)):
             for table in others:
-                free = self.limit - _count(own)
-                own += [table.slice(0, min(free, len(table)))] if free > 0 else []
+                free = self.limit - _count(tables)
+                tables += [table.slice(0, min(free, len(table)))] if free > 0 else []
 
     def first(self, count: int) -> Table:
         """Return the first true samples."""

@@ -46,9 +46,9 @@ def importance_figures(task: InferenceTask) -> dict[str, Figure]:
             names, increase, spread, f"Permutation importance, {len(samples):,} events", "increase of the loss"
         )
     }
-    own = model.library.importances(model.fitted)
-    if own is not None:
-        measure, values = own
+    importances = model.library.importances(model.fitted)
+    if importances is not None:
+        measure, values = importances
         figures["feature_importance"] = _bars(names, values, None, f"Feature importance, {model.origin}", measure)
     return figures
 

@@ -48,9 +48,9 @@ class LargestErrors:
             samples: Events.
             losses: The loss of each. Losses that are not finite are ignored.
         """
-        least = self.best[-1].loss if len(self.best) == EXAMPLES else -np.inf
+        smallest_loss = self.best[-1].loss if len(self.best) == EXAMPLES else -np.inf
         finite = np.where(np.isfinite(losses), losses, -np.inf)
-        rows = [row for row in np.argsort(-finite, kind="stable")[:EXAMPLES] if finite[row] > least]
+        rows = [row for row in np.argsort(-finite, kind="stable")[:EXAMPLES] if finite[row] > smallest_loss]
         examples = [_example(engine, samples.slice(int(row), int(row) + 1), float(losses[row])) for row in rows]
         self.add(examples)
         return examples

@@ -181,14 +181,14 @@ def _task_of_file(file: Any, request: _Request) -> Make:
     path = Path(file).absolute()
     if request.trust:
         trust_file(path)
-    given = request.recipe
-    if not isinstance(given, (str, Path)) and is_model(given):
-        given = None  # the file holds its model
-    facts, run = exported_model.read_trusted_facts(path, given is None), exported_model.meeting_run(path)
+    chosen_recipe = request.recipe
+    if not isinstance(chosen_recipe, (str, Path)) and is_model(chosen_recipe):
+        chosen_recipe = None  # the file holds its model
+    facts, run = exported_model.read_trusted_facts(path, chosen_recipe is None), exported_model.meeting_run(path)
     is_raw = bool(request.input) or request.events is not None
     if request.data is None and not is_raw:
         raise ConfigError(f"{file}: give the events to predict: a dataset (--dataset), or raw events (--input)")
-    recipe = exported_model.recipe_from_facts(facts) if given is None else resolve(given)
+    recipe = exported_model.recipe_from_facts(facts) if chosen_recipe is None else resolve(chosen_recipe)
     events = None
     if is_raw:
         saved = facts.transforms, facts.input_items

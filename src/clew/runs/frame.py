@@ -34,8 +34,8 @@ def runs_frame(folder: str | Path = RUNS) -> DataFrame:
     folder = Path(folder)
     if not folder.is_dir():
         raise RunError(f"{folder}: no such folder; runs are in {RUNS}/ unless --output names another place")
-    found = [Run(path.parent) for path in sorted(folder.glob("*/config.yaml"))]
-    rows = [_row(run) for run in found]
+    runs = [Run(path.parent) for path in sorted(folder.glob("*/config.yaml"))]
+    rows = [_row(run) for run in runs]
     rows.sort(key=lambda row: row["started"] or datetime.min.replace(tzinfo=UTC))
     return pandas.DataFrame(rows, index=[row["name"] for row in rows]).drop(columns="name", errors="ignore")
 

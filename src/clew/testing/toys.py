@@ -109,8 +109,8 @@ class ToyGame(Toy):
     def optimizers(self, model: Any) -> Mapping[str, Any]:
         import torch
 
-        own = torch.optim.SGD(model["maker"].parameters(), lr=0.01, momentum=0.5)
-        return {"maker": own, "critic": model["critic"].parameters()}
+        maker_optimizer = torch.optim.SGD(model["maker"].parameters(), lr=0.01, momentum=0.5)
+        return {"maker": maker_optimizer, "critic": model["critic"].parameters()}
 
     def forward(self, model: Any, batch: Batch) -> Any:
         return model["maker"](batch["x"])

@@ -357,10 +357,10 @@ def _from_model(
         raise ConfigError("name a model or an estimator, not both")
     from_module = loading.lightning_data(model, train_data)
     if from_module is not None:
-        train_data, own_val, given = from_module
+        train_data, own_val, module_options = from_module
         val_data = own_val if val_data is None else val_data
-        options |= {name: value for name, value in given.items() if name in _MODEL_SETTINGS}
-        settings.setdefault("batch_size", given.get("batch_size", 128))
+        options |= {name: value for name, value in module_options.items() if name in _MODEL_SETTINGS}
+        settings.setdefault("batch_size", module_options.get("batch_size", 128))
     if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
     recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)

@@ -132,11 +132,11 @@ class DistributedFit:
         self._share, self._scaled = (stop - first) / count, False
         self.strategy.batch_counts = not empty
         part = slice(0, 1) if empty else slice(first, stop)  # an empty share computes, so that ranks stay in step
-        own = tree.map_structure(lambda each: None if each is None else each[part], data)
+        local = tree.map_structure(lambda each: None if each is None else each[part], data)
         states = self._metric_values() if empty else None
         self._in_step = True
         try:
-            logs = self._steps[kind](own)
+            logs = self._steps[kind](local)
         finally:
             self._in_step = False
         if states is not None:
@@ -169,14 +169,14 @@ class DistributedFit:
         """
         if self._in_step or not self._checked:
             return self._metrics_result()
-        own = self._metric_values()
-        if own:
-            flat = torch.cat([value.double().reshape(-1) for value in own])
+        local = self._metric_values()
+        if local:
+            flat = torch.cat([value.double().reshape(-1) for value in local])
             dist.all_reduce(flat)
-            pieces = torch.split(flat, [value.numel() for value in own])
-            self._set_metric_values([p.view_as(v).to(v.dtype) for p, v in zip(pieces, own, strict=True)])
+            pieces = torch.split(flat, [value.numel() for value in local])
+            self._set_metric_values([p.view_as(v).to(v.dtype) for p, v in zip(pieces, local, strict=True)])
         result = self._metrics_result()
-        self._set_metric_values(own)
+        self._set_metric_values(local)
         return result
 
     def synchronize(self) -> None:

@@ -38,8 +38,8 @@ def find_weights(source: str | Path | Run, weights: str = "best") -> str:
     if path.is_file():
         hint = f"use a run or a file {', '.join(_ENDINGS)}; a whole model goes to --model"
         raise ConfigError(f"--from {source}: not a file of weights; {hint}")
-    found = find_run_path(path)
-    return _of_run(Run.open(found) if found.exists() else models.open_run(str(source)), weights)
+    run_path = find_run_path(path)
+    return _of_run(Run.open(run_path) if run_path.exists() else models.open_run(str(source)), weights)
 
 
 def load_weights(model: Any, path: Path) -> None:

@@ -45,8 +45,8 @@ def _own_metrics(recipe: Recipe, model: nn.Module, samples: Table, device: torch
         return None
     batch = to_batch(samples, recipe.columns).to(device)
     with _evaluation_mode(model):
-        own = recipe.validation_metrics(model, batch, test=False)
-    return None if own is None else dict(own)
+        recipe_metrics = recipe.validation_metrics(model, batch, test=False)
+    return None if recipe_metrics is None else dict(recipe_metrics)
 
 
 @contextlib.contextmanager
@@ -206,9 +206,9 @@ def batch_losses(recipe: Recipe, model: nn.Module, outputs: Any, batch: Batch) -
     Raises:
         RecipeError: The recipe returned something else.
     """
-    own = recipe.validation_metrics(model, batch, test=True)
-    if own is not None:
-        return BatchLosses(dict(own))
+    recipe_metrics = recipe.validation_metrics(model, batch, test=True)
+    if recipe_metrics is not None:
+        return BatchLosses(dict(recipe_metrics))
     if type(recipe).loss is Recipe.loss and not recipe.has_estimator:
         return BatchLosses({})
     loss: Any = _loss(recipe, outputs, batch)

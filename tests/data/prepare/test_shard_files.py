@@ -81,7 +81,7 @@ def test_every_value_of_every_event_is_written(tmp_path: Path) -> None:
         table.save(tmp_path / f"{number}.h5")
     dataset = _prepare(tmp_path, "d", "threads", workers=2)
     dataset.verify()
-    seen = 0
+    count = 0
     for split in dataset.splits:
         samples = dataset.read(split)
         for row, number in enumerate(samples.fixed("number").tolist()):
@@ -90,5 +90,5 @@ def test_every_value_of_every_event_is_written(tmp_path: Path) -> None:
             assert sample.schema == expected.schema
             for name in expected:
                 np.testing.assert_array_equal(_values(sample, name), _values(expected, name))
-            seen += 1
-    assert seen == 120
+            count += 1
+    assert count == 120

@@ -141,10 +141,10 @@ def test_one_agent_is_enough_and_parallel_limits_the_trials(client_for: ClientFo
     job = submit(client, trials=4, parallel=1)
     until(lambda: len(trial_jobs(client, job.id)) == 1)  # no agent is connected: one trial waits
     start_agent(client, "only", cpus=3)
-    most = 0
+    largest = 0
     while client.jobs.get(job.id).state not in FINAL_STATES:
-        most = max(most, len(trial_jobs(client, job.id, "waiting", "claimed", "running")))
-    assert most == 1
+        largest = max(largest, len(trial_jobs(client, job.id, "waiting", "claimed", "running")))
+    assert largest == 1
     check_complete(client, job.id, 4)
 
 

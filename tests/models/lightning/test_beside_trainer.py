@@ -95,13 +95,13 @@ def test_a_classifier_has_the_loss_curve_of_the_trainer(schedule: str, tmp_path:
     )
     curve, trainer = trainer_curve(run, rebuilt("Classifier", 5, schedule=schedule))
     assert len(losses(run)) == len(curve.steps) > 20
-    for mine, theirs in zip(losses(run), curve.steps, strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], abs=1e-6)
-        assert mine["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-6)
-        assert mine["train_acc"] == pytest.approx(theirs["train_acc_step"], abs=1e-6)
-    for mine, theirs in zip(validations(run), curve.validations, strict=True):
-        assert mine["val_loss"] == mine["loss"] == pytest.approx(theirs["val_loss"], abs=1e-6)
-        assert mine["val_acc"] == pytest.approx(theirs["val_acc"], abs=1e-6)
+    for ours, lightnings in zip(losses(run), curve.steps, strict=True):
+        assert ours["loss"] == pytest.approx(lightnings["loss"], abs=1e-6)
+        assert ours["train_loss"] == pytest.approx(lightnings["train_loss"], abs=1e-6)
+        assert ours["train_acc"] == pytest.approx(lightnings["train_acc_step"], abs=1e-6)
+    for ours, lightnings in zip(validations(run), curve.validations, strict=True):
+        assert ours["val_loss"] == ours["loss"] == pytest.approx(lightnings["val_loss"], abs=1e-6)
+        assert ours["val_acc"] == pytest.approx(lightnings["val_acc"], abs=1e-6)
     final = trainer.lightning_module.state_dict()
     weights = torch.load(run.states()[-1], weights_only=True)
     for name, tensor in weights["model"].items():
@@ -113,10 +113,10 @@ def test_a_classifier_has_the_loss_curve_of_the_trainer(schedule: str, tmp_path:
 def test_manual_optimisation_has_the_loss_curve_of_the_trainer(tmp_path: Path) -> None:
     run = clew.train("modules.py:Adversarial", "events.h5", output=tmp_path / "run", **SETTINGS)
     curve, trainer = trainer_curve(run, rebuilt("Adversarial", 5))
-    for mine, theirs in zip(losses(run), curve.steps, strict=True):
-        assert mine["generator_loss"] == pytest.approx(theirs["generator_loss"], abs=1e-6)
-    for mine, theirs in zip(validations(run), curve.validations, strict=True):
-        assert mine["loss"] == pytest.approx(theirs["val_loss"], abs=1e-6)
+    for ours, lightnings in zip(losses(run), curve.steps, strict=True):
+        assert ours["generator_loss"] == pytest.approx(lightnings["generator_loss"], abs=1e-6)
+    for ours, lightnings in zip(validations(run), curve.validations, strict=True):
+        assert ours["loss"] == pytest.approx(lightnings["val_loss"], abs=1e-6)
     final = trainer.lightning_module.state_dict()
     weights = torch.load(run.states()[-1], weights_only=True)
     for name, tensor in weights["model"].items():

@@ -36,11 +36,11 @@ def single(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("name", MODULES)
 def test_two_ranks_give_the_result_of_one(name: str, strategy: str, single: dict[str, Run], tmp_path: Path) -> None:
     run = train(name, tmp_path / "run", workers=2, strategy=strategy)
-    for mine, theirs in zip(losses(run), losses(single[name]), strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], abs=2e-5)
-    for mine, theirs in zip(validations(run), validations(single[name]), strict=True):
-        assert mine.keys() == theirs.keys()
-        assert mine == pytest.approx(theirs, abs=2e-5)
+    for value, expected in zip(losses(run), losses(single[name]), strict=True):
+        assert value["loss"] == pytest.approx(expected["loss"], abs=2e-5)
+    for value, expected in zip(validations(run), validations(single[name]), strict=True):
+        assert value.keys() == expected.keys()
+        assert value == pytest.approx(expected, abs=2e-5)
     for key, tensor in weights(single[name]).items():
         torch.testing.assert_close(weights(run)[key], tensor, atol=5e-5, rtol=0)
 

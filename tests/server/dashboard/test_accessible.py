@@ -83,23 +83,23 @@ def test_no_page_has_a_violation(
     paths += ["/submit?kind=tune", f"/submit?job={job.json()['id']}", "/runs?q=lr+%3C", "/runs?trials=all"]
     paths += [f"/runs/{run}{part}" for part in ("", "/system", "/plots", "/files", "/log", "/config", "/environment")]
     visitor = Visitor(browser, shared_server, shared_server.token, color_scheme=scheme)
-    found = {}
+    by_path = {}
     for path in paths:
         page = visitor.open(path)
         if page.locator("[data-curves], [data-scatter]").count():
             page.wait_for_selector(".js-plotly-plot .main-svg", state="attached")
-        found[path] = violations(page)
+        by_path[path] = violations(page)
     visitor.context.close()
-    assert {path: each for path, each in found.items() if each} == {}
+    assert {path: each for path, each in by_path.items() if each} == {}
     client.post(f"/api/v1/jobs/{job.json()['id']}/cancel")
 
 
 def test_an_empty_server_has_no_violation(browser: Any, server: Live) -> None:
     for scheme in ("light", "dark"):
         visitor = Visitor(browser, server, server.token, color_scheme=scheme)
-        found = {path: violations(visitor.open(path)) for path in ("/", "/runs", "/studies", "/jobs", "/datasets")}
+        by_path = {path: violations(visitor.open(path)) for path in ("/", "/runs", "/studies", "/jobs", "/datasets")}
         visitor.context.close()
-        assert {path: each for path, each in found.items() if each} == {}
+        assert {path: each for path, each in by_path.items() if each} == {}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

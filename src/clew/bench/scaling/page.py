@@ -291,14 +291,14 @@ def loss_curves(result: ScalingResult, axis: int) -> Figure:
             thin: dict[str, Any] = {"line": {"color": tone, "width": 1}, "opacity": 0.45, "hoverinfo": "skip"}
             traces.append(line([p[axis] for p in each.curve], [p[2] for p in each.curve], "", **group, **thin))
             points: dict[str, Any] = {"line": {"color": tone, "width": 2}, "marker": {"color": tone, "size": 7}}
-            own: dict[str, Any] = {**group, "showlegend": number == 0}
+            trace: dict[str, Any] = {**group, "showlegend": number == 0}
             traces.append(
                 line(
                     [p[axis] for p in each.validations],
                     [p[2] for p in each.validations],
                     title,
                     mode="lines+markers",
-                    **own,
+                    **trace,
                     **points,
                 )
             )

@@ -105,13 +105,13 @@ def get(
     target = output or Path("runs") / storage.base_name(location)
     with show_transfers("get") as show:
         run = models.fetch_model(location, target, watch=show)
-    names, own = code_names(run), trust or is_run_trusted(run)
+    names, trusted = code_names(run), trust or is_run_trusted(run)
     if trust:
         trust_run(run)
     if names:
-        state = "trusted" if own else "not trusted: read it first"
+        state = "trusted" if trusted else "not trusted: read it first"
         console.print(f"{bold(run.path)}: brings code ({state}): {', '.join(names)}", markup=False)
-    more = "" if own else " --trust"
+    more = "" if trusted else " --trust"
     console.print(f"{bold(run.path)}: checked. Next: {program()} evaluate {bold(run.path)}{more}")
 
 

@@ -34,5 +34,5 @@ def _steps() -> list[tuple[str, str]]:
 
 
 def _newest(pattern: str) -> Path | None:
-    found = sorted(Path().glob(pattern), key=lambda path: path.stat().st_mtime)
-    return found[-1].parent if found else None
+    matches = sorted(Path().glob(pattern), key=lambda path: path.stat().st_mtime)
+    return matches[-1].parent if matches else None

@@ -30,13 +30,13 @@ class FileContent:
 
     def histograms(self) -> list[Histogram]:
         """Return one histogram per column of numbers."""
-        found = []
+        sources = []
         for name, column in self.table.items():
             values = (column.values if isinstance(column, Ragged) else column).ravel()
             finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
             if finite.size and finite.dtype.kind in "biuf":
-                found.append(column_histogram(name, self.table.units.get(name, ""), finite))
-        return found
+                sources.append(column_histogram(name, self.table.units.get(name, ""), finite))
+        return sources
 
     def title(self) -> str:
         """Return what was read, in one line."""

@@ -94,8 +94,8 @@ def prepare(
     if storage.is_url(config.output):
         plan = PreparePlan(recipe, config, {}, verify=verify)
         return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
-    own = executor if isinstance(executor, Executor) else None
-    _prepare_on_disk(recipe, config, own, progress or (lambda _: None), replace=replace, verify=verify)
+    given_executor = executor if isinstance(executor, Executor) else None
+    _prepare_on_disk(recipe, config, given_executor, progress or (lambda _: None), replace=replace, verify=verify)
     return Dataset(storage.local_path(config.output))
 
 

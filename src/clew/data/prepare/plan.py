@@ -34,9 +34,9 @@ def prepare_settings(
         config: The settings. None uses those of the recipe.
         settings: Settings that replace those of `config`.
     """
-    found = resolve(recipe)
-    below = to_data(config) if config else found.defaults.get("prepare", {})
-    return found, validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
+    resolved = resolve(recipe)
+    below = to_data(config) if config else resolved.defaults.get("prepare", {})
+    return resolved, validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
 
 
 class PreparePlan:

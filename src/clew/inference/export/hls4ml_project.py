@@ -131,8 +131,8 @@ def dense_network(model: nn.Module, inputs: Sequence[ModelInput], precision: Pre
     layers = _chain(model)
     if len(lengths) != 1 and not isinstance(layers[0], nn.Flatten):
         raise RecipeError(f"hls4ml projects take one vector per event, this model an array {lengths}; add nn.Flatten")
-    kept = [_plain_normalisation(each) for each in layers if not isinstance(each, nn.Flatten)]
-    named = [(f"{type(each).__name__.lower()}_{number}", each) for number, each in enumerate(kept, 1)]
+    layers_to_write = [_plain_normalisation(each) for each in layers if not isinstance(each, nn.Flatten)]
+    named = [(f"{type(each).__name__.lower()}_{number}", each) for number, each in enumerate(layers_to_write, 1)]
     types = {name: {"param": str(precision)} for name, each in named if isinstance(each, _WITH_SLOPE)}
     scale = inputs[0].scale
     if scale is not None:

@@ -91,8 +91,8 @@ class LightGBM(Library):
     stops_early = True
 
     def parameters(self, estimator: Any, *, seed: int, threads: int) -> dict[str, Any]:
-        given = estimator.get_params()
-        quiet = {} if {"verbose", "verbosity"} & given.keys() else {"verbosity": -1}
+        parameters = estimator.get_params()
+        quiet = {} if {"verbose", "verbosity"} & parameters.keys() else {"verbosity": -1}
         return {**super().parameters(estimator, seed=seed, threads=threads), **quiet}
 
     def fit(self, estimator: Any, data: EstimatorData) -> Any:

@@ -30,17 +30,17 @@ def find_data_module(data: Any) -> Any:
     """
     name = data[0] if isinstance(data, list) and len(data) == 1 else data
     location = name if isinstance(name, str) and ".py:" in name else ""
-    found = load_code(location) if location else data
-    if not is_data_module(found):
+    module = load_code(location) if location else data
+    if not is_data_module(module):
         if location:
             raise ConfigError(f"{location} is no LightningDataModule; name files, or a class of data modules")
         return None
-    if not isinstance(found, type):
-        return found
+    if not isinstance(module, type):
+        return module
     try:
-        return found()
+        return module()
     except TypeError as error:
-        raise ConfigError(f"{location or found.__name__} cannot be made without arguments: {error}") from error
+        raise ConfigError(f"{location or module.__name__} cannot be made without arguments: {error}") from error
 
 
 def data_tables(source: Any) -> tuple[Table, Table | None, dict[str, Any]]:

@@ -44,8 +44,8 @@ def lightning_classes(name: str) -> tuple[type, ...]:
 
 def is_overridden(name: str, module: Any) -> bool:
     """Return whether a module defines a method itself, or its base class is not Lightning's."""
-    own = inspect.unwrap(getattr(type(module), name, None) or (lambda: None))
-    return all(own is not getattr(base, name, None) for base in lightning_classes("LightningModule")) and hasattr(
+    method = inspect.unwrap(getattr(type(module), name, None) or (lambda: None))
+    return all(method is not getattr(base, name, None) for base in lightning_classes("LightningModule")) and hasattr(
         type(module), name
     )
 

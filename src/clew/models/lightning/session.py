@@ -222,16 +222,16 @@ class LightningSession(TrainingHooks):
         """
         self._batch, self._metrics = batch, {}
         name = "test_step" if test and is_overridden("test_step", self.module) else "validation_step"
-        own = is_overridden(name, self.module)
-        if not own and not self.module.automatic_optimization:
+        overridden = is_overridden(name, self.module)
+        if not overridden and not self.module.automatic_optimization:
             hint = "define it, and return or log the loss"
             raise RecipeError(
                 f"{module_place(self.module)} has no validation_step(), which manual optimisation needs; {hint}"
             )
         self._inputs = inputs
         number = self._enter("test" if test else "validate")
-        returned = self._call(name if own else "training_step", number)
-        logged, self._metrics = (self._metrics if own else {}), {}
+        returned = self._call(name if overridden else "training_step", number)
+        logged, self._metrics = (self._metrics if overridden else {}), {}
         return {"loss": self._validation_loss(returned, logged, batch), **logged}
 
     def _validation_loss(self, returned: Any, logged: Mapping[str, Metric], batch: Batch) -> Metric:

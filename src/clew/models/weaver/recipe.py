@@ -95,8 +95,8 @@ class WeaverRecipe(Recipe):
 
     def prepare(self, events: Table) -> Table:
         data = self.data
-        wanted = (*data.input_names, *data.label_names, *data.observers, WEIGHT, *EVENT_COLUMNS)
-        return events.pick(*(name for name in dict.fromkeys(wanted) if name in events))
+        columns = (*data.input_names, *data.label_names, *data.observers, WEIGHT, *EVENT_COLUMNS)
+        return events.pick(*(name for name in dict.fromkeys(columns) if name in events))
 
     @property
     def columns(self) -> Sequence[str]:  # type: ignore[override]

@@ -107,8 +107,8 @@ class AttentionBlock(nn.Module):
         mixed = self.qkv(_modulated(hidden, scale, shift))
         query, key, value = mixed.view(count, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         query, key = _scaled_norm(query, self.key_scale[0]), _scaled_norm(key, self.key_scale[1])
-        seen = scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(count, tokens, width)
-        hidden = torch.addcmul(hidden, 1 + gate, self.out(seen))
+        attended = scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(count, tokens, width)
+        hidden = torch.addcmul(hidden, 1 + gate, self.out(attended))
         change = self.down(silu(self.up(_modulated(hidden, scale2, shift2))))
         return torch.addcmul(hidden, 1 + gate2, change)
 

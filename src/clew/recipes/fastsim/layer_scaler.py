@@ -49,9 +49,9 @@ class LayerScaler(nn.Module):
         noisy = count + torch.rand_like(energy) - 0.5
         self.count.fit(noisy[lit], energy[lit].log(), layer, min_entries=60)
         bins = self._position(log_e).round().long()
-        seen = torch.zeros(BINS, device=energy.device).index_add_(0, bins, torch.ones_like(log_e))
+        counts = torch.zeros(BINS, device=energy.device).index_add_(0, bins, torch.ones_like(log_e))
         none = torch.zeros(BINS, self.layers, device=energy.device).index_add_(0, bins, (~lit).float())
-        self.empty.copy_((none + 0.05) / (seen[:, None] + 0.1))
+        self.empty.copy_((none + 0.05) / (counts[:, None] + 0.1))
 
     def encode(self, incident: Tensor, energy: Tensor, count: Tensor) -> Tensor:
         """Return latents (n, 1 + 2 * layers). Those of empty layers are random."""

@@ -68,9 +68,9 @@ def load_teacher(model: DistilledFlow, config: ShowerModelConfig) -> None:
     path = run.checkpoint("best")
     with safe_open(path, "pt") as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
-    own = {name: value for name, value in model.state_dict().items() if not name.startswith("student.")}
-    for name in sorted(own.keys() | state.keys()):
-        if name not in own or name not in state or own[name].shape != state[name].shape:
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("student.")}
+    for name in sorted(weights.keys() | state.keys()):
+        if name not in weights or name not in state or weights[name].shape != state[name].shape:
             sizes = ", ".join(
                 f"model.{key}={settings[key]}" for key in ("width", "depth", "layer_width", "layer_depth")
             )

@@ -154,13 +154,13 @@ def _separate_towers(deposits: _Deposits, part: _Part, grid: TowerGrid, random: 
     energy = part.measure(
         np.bincount(place, deposits.particles.energy, minlength=len(towers)), grid.centres(towers)[0], random
     )
-    seen, untracked = np.flatnonzero(energy > 0), ~deposits.tracked
+    nonzero, untracked = np.flatnonzero(energy > 0), ~deposits.tracked
     targets = tower_targets(
         deposits.particles.take(untracked), place[untracked], len(towers), min_neutral_energy=MIN_NEUTRAL_ENERGY
-    )[seen]
-    measured, none = energy[seen], np.zeros(len(seen))
+    )[nonzero]
+    measured, none = energy[nonzero], np.zeros(len(nonzero))
     em, had = (none, measured) if part.hadronic else (measured, none)
-    return _elements(grid, towers[seen], em, had, random), targets
+    return _elements(grid, towers[nonzero], em, had, random), targets
 
 
 def _combined_towers(
@@ -176,14 +176,14 @@ def _combined_towers(
         )
         for mask, part in zip((electromagnetic, ~electromagnetic), _parts(settings), strict=True)
     )
-    seen = np.flatnonzero(em + had > 0)
+    nonzero = np.flatnonzero(em + had > 0)
     targets = tower_targets(
         deposits.particles.take(untracked),
         deposits.tower[untracked],
         len(towers),
         min_neutral_energy=MIN_NEUTRAL_ENERGY,
-    )[seen]
-    return _elements(grid, seen, em[seen], had[seen], random), targets
+    )[nonzero]
+    return _elements(grid, nonzero, em[nonzero], had[nonzero], random), targets
 
 
 def _elements(grid: TowerGrid, tower: Array, em: Array, had: Array, random: Random) -> Array:

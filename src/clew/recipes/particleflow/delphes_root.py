@@ -83,7 +83,7 @@ class DelphesRootReader(reader_base.ParticleFlowReader):
     def file_notes(self, location: str) -> list[str]:
         names = self._names(location)
         tracks, towers = _collections(names)
-        notes = [f"no {kind}" for kind, found in (("tracks", tracks), ("towers", towers)) if not found]
+        notes = [f"no {kind}" for kind, branches in (("tracks", tracks), ("towers", towers)) if not branches]
         if any(f"{name}.{_OUTER[0]}" not in names for name in tracks):
             notes.append(f"no {tracks[0]}.EtaOuter; the outer position of a track is the direction of its momentum")
         if _has_truth(names) and not _reference_branches(names):

@@ -71,7 +71,7 @@ class Edm4hepBranches:
         truth = [c for c in TRUTH if all(f"{c}.{name}" in names for name in _TRUE_MEMBERS)]
         tracks = [c for c in TRACKS if any(f"{c}.{name}" in names for name in _RANGES)]
         particles = [c for c in RECONSTRUCTED if any(name.startswith(f"{c}.") for name in names)]
-        return cls(names, *((found or [""])[0] for found in (particles, tracks, truth)))
+        return cls(names, *((branches or [""])[0] for branches in (particles, tracks, truth)))
 
     def reconstructed(self, name: str) -> str:
         """Return the branch of a member of the reconstructed particles."""

@@ -100,12 +100,12 @@ def _jet_metrics(
     weight = np.repeat(weights, [len(each) for each in ratios])
     results: dict[str, metrics.Metric] = {}
     for prefix, inside in region_masks(eta).items():
-        found = np.isfinite(ratio) & inside
+        matched = np.isfinite(ratio) & inside
         what = f"pT of jets above {settings.jet_pt:g} GeV{REGION_TITLES[prefix]}"
         histograms = {"jet_response": ResponseHistogram, "jet_resolution": ResolutionHistogram}
         for name, kind in histograms.items():
             results[f"{prefix}{name}"] = kind.of(
-                ratio[found], RATIO_EDGES, axis="predicted / true", what=what, weights=weight[found]
+                ratio[matched], RATIO_EDGES, axis="predicted / true", what=what, weights=weight[matched]
             )
         results[f"{prefix}jet_efficiency"] = metrics.Ratio.of(np.isfinite(ratio[inside]), weight[inside])
     return results

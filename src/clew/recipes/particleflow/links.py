@@ -42,8 +42,8 @@ def link_features(elements: Ragged) -> NDArray[np.float32]:
     tower, track = x[:, 0] == TOWER, x[:, 0] == TRACK
     eta = np.where(track, x[:, 6], x[:, 2])
     phi = np.arctan2(np.where(track, x[:, 7], x[:, 3]), np.where(track, x[:, 8], x[:, 4]))
-    own = grid.index(eta, phi)
-    cell, size = elements.events * grid.towers + own, len(elements) * grid.towers
+    local_cell = grid.index(eta, phi)
+    cell, size = elements.events * grid.towers + local_cell, len(elements) * grid.towers
     electron = track & (x[:, 11] > 0)
     hadron = track & ~electron & ~(x[:, 10] > 0)
     values = (track, hadron * x[:, 5], electron * x[:, 5], tower * x[:, 6], tower * x[:, 7])

@@ -154,7 +154,7 @@ def _sum_by_cell(cells: Array, source: Array, values: Floats, target: Array) -> 
     """Return for each target element the sum of the values of the source elements in its cell, else 0."""
     filled, place = np.unique(cells[source], return_inverse=True)
     sums = np.append(np.bincount(place, values[source], minlength=len(filled)), 0.0)
-    found = np.searchsorted(filled, cells)
+    position = np.searchsorted(filled, cells)
     filled = np.append(filled, -1)
-    result: Floats = np.where(target & (filled[found] == cells), sums[found], 0.0)
+    result: Floats = np.where(target & (filled[position] == cells), sums[position], 0.0)
     return result

@@ -31,9 +31,9 @@ class AlertWatch:
 
     def look(self, connection: sa.Connection) -> None:
         """Add alerts about what happened since the last look."""
-        found = list(self._failures(connection)) if self._settings.failures else []
-        found += self._plateaus(connection) if self._settings.plateau_epochs is not None else []
-        for key, alert in found:
+        alerts = list(self._failures(connection)) if self._settings.failures else []
+        alerts += self._plateaus(connection) if self._settings.plateau_epochs is not None else []
+        for key, alert in alerts:
             if key not in self._known:
                 self._known.add(key)
                 self.pending.append(alert)

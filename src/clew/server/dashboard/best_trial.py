@@ -35,12 +35,12 @@ def best_trial_form(
     """
     study = visible_row(connection, studies, number, viewer, "study")
     best = _best(connection, study)
-    found = None if best is None else _of_job(connection, viewer, study) or _of_run(connection, viewer, best)
-    if best is None or found is None:
+    source = None if best is None else _of_job(connection, viewer, study) or _of_run(connection, viewer, best)
+    if best is None or source is None:
         raise RequestError(
             422, "the settings of the best trial are not on this server", hint="use clew tune best --apply"
         )
-    recipe, settings, values = found
+    recipe, settings, values = source
     settings = {key: value for key, value in settings.items() if key != "tune"}
     for key, value in best["params"].items():
         _assign(settings, key, value)

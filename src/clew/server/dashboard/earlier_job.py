@@ -49,8 +49,8 @@ def earlier_job(job: JobDetail) -> tuple[str, str, dict[str, Any], dict[str, str
     if job.files:
         values |= {"main": job.arguments[0] if job.kind == "script" else recipe.partition(":")[0]}
         values |= {"arguments": shlex.join(job.arguments[1:]), "workers": resources.workers}
-        own = {name: value for name, value in settings.items() if name not in ("recipe", *SECTIONS)}
-        settings |= {"settings": own} if own else {}
+        recipe_settings = {name: value for name, value in settings.items() if name not in ("recipe", *SECTIONS)}
+        settings |= {"settings": recipe_settings} if recipe_settings else {}
         recipe = OWN
     fields = {f"job.{name}": str(value) for name, value in values.items() if value is not None}
     return job.kind, recipe, settings, {**fields, **{f"{FILE_PREFIX}{name}": text for name, text in job.files.items()}}

@@ -20,14 +20,14 @@ _CONSOLE_KINDS = ("start", "plan", "load", "resume", "validation", "checkpoint",
 _MAX_LINES = 3000
 
 
-def last_records(connection: sa.Connection, run: int, begun: float | None) -> list[dict[str, Any]]:
+def last_records(connection: sa.Connection, run: int, start: float | None) -> list[dict[str, Any]]:
     """Return the newest records of all streams as text, the oldest first."""
     newest_records = []
     recorded = sa.select(streams).where(streams.c.run == run, sa.not_(streams.c.name.startswith(CONSOLE)))
     for stream in connection.execute(recorded).all():
         newest = sa.select(records.c.time, records.c.kind, records.c.body).where(records.c.stream == stream.id)
         for row in connection.execute(newest.order_by(records.c.seq.desc()).limit(_LAST_RECORDS)):
-            since = row.time - (begun or row.time)
+            since = row.time - (start or row.time)
             newest_records.append(
                 {"time": row.time, "seconds": since, "stream": stream.name, "kind": row.kind, "body": row.body}
             )
@@ -35,14 +35,14 @@ def last_records(connection: sa.Connection, run: int, begun: float | None) -> li
     return [{**each, "text": _text(each["body"])} for each in ordered]
 
 
-def console_lines(connection: sa.Connection, run: int, begun: float | None) -> list[str]:
+def console_lines(connection: sa.Connection, run: int, start: float | None) -> list[str]:
     """Return one line per record that a terminal would have shown, the oldest first."""
     c = records.c
     query = sa.select(c.time, c.kind, c.body).join(streams, streams.c.id == c.stream)
     query = query.where(streams.c.run == run, streams.c.name == LEAD, c.kind.in_(_CONSOLE_KINDS))
     rows = connection.execute(query.order_by(c.seq.desc()).limit(_MAX_LINES)).all()
     return [
-        f"{duration(max(row.time - (begun or row.time), 0.0)):>10}  {row.kind:<10}  {_text(row.body)}"
+        f"{duration(max(row.time - (start or row.time), 0.0)):>10}  {row.kind:<10}  {_text(row.body)}"
         for row in reversed(rows)
     ]
 

@@ -285,8 +285,8 @@ def _page(
         "prepare": "Make a dataset from raw events.",
         "script": "Run a Python or shell script.",
     }
-    own = [each for each in fields if each.name in ("main", "arguments")]
-    others = [each for each in fields if each not in own]
+    script_fields = [each for each in fields if each.name in ("main", "arguments")]
+    others = [each for each in fields if each not in script_fields]
     shown = {
         "datasets": datasets,
         "kinds": list(_SUBMIT_KINDS),
@@ -295,7 +295,7 @@ def _page(
         "recipes": [OWN] if form.kind == "script" else [*shipped(), OWN],
         "recipe": form.recipe,
         "recipe_help": recipe_summary(form.recipe),
-        "own": own,
+        "own": script_fields,
         "files": uploaded_files(values),
         "main_fields": others[:_MAIN_FIELDS],
         "more_fields": others[_MAIN_FIELDS:],

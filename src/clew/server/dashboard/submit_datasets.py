@@ -60,5 +60,5 @@ def dataset_error(connection: sa.Connection, viewer: Caller, dataset: str) -> st
 
 
 def _prepared(viewer: Caller) -> tuple[sa.ColumnElement[bool], ...]:
-    own = jobs.c.owner == viewer.user
-    return own, jobs.c.kind == "prepare", jobs.c.state == "done", jobs.c.dataset.is_not(None)
+    is_owner = jobs.c.owner == viewer.user
+    return is_owner, jobs.c.kind == "prepare", jobs.c.state == "done", jobs.c.dataset.is_not(None)

@@ -230,8 +230,8 @@ def make_form(recipe: str, kind: str) -> SubmitForm:
     sections = [part for part in parts if isinstance(part, FormSection)]
     if recipe == OWN:
         help_ = "As YAML: `model: {hidden: 64}`. The job checks them."
-        own = FormField(_OWN_SETTINGS, "text", "", help_, nullable=True)
-        sections.append(FormSection("recipe", "Settings of your recipe.", [own]))
+        settings_field = FormField(_OWN_SETTINGS, "text", "", help_, nullable=True)
+        sections.append(FormSection("recipe", "Settings of your recipe.", [settings_field]))
     return SubmitForm(recipe, kind, [*sections, *([FormSection("other", "", fields)] if fields else [])])
 
 

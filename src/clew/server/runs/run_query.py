@@ -81,7 +81,7 @@ def _condition(query: Query, names: Mapping[str, int]) -> sa.ColumnElement[bool]
     if isinstance(query, Combination):
         if not query.every:
             return sa.or_(sa.false(), *(_condition(part, names) for part in query.parts))
-        values = [found for part in query.parts if (found := _runs_with_value(part, names)) is not None]
+        values = [matching for part in query.parts if (matching := _runs_with_value(part, names)) is not None]
         rest = [_condition(part, names) for part in query.parts if _runs_with_value(part, names) is None]
         # one set of runs for all values: each set that is searched for every row costs as much as building it
         return sa.and_(sa.true(), *([runs.c.id.in_(sa.intersect(*values))] if values else []), *rest)
@@ -90,9 +90,9 @@ def _condition(query: Query, names: Mapping[str, int]) -> sa.ColumnElement[bool]
     if isinstance(query, Word):
         matches = [_fact(Condition(name, ":", query.text)) for name in SEARCHED]
         return sa.or_(*matches, *([runs.c.id == int(query.text)] if _is_id(query.text) else []))
-    found = _runs_with_value(query, names)
-    if found is not None:
-        return runs.c.id.in_(found)
+    matching = _runs_with_value(query, names)
+    if matching is not None:
+        return runs.c.id.in_(matching)
     assert isinstance(query, Condition)
     return _fact(query)
 
@@ -103,8 +103,8 @@ def _is_id(text: str) -> bool:
 
 def _fact(condition: Condition) -> sa.ColumnElement[bool]:
     if condition.name == "tag":
-        found = sa.select(tags.c.run).where(_compare(tags.c.name, condition.operator, condition.value))
-        return runs.c.id.in_(found)
+        matching = sa.select(tags.c.run).where(_compare(tags.c.name, condition.operator, condition.value))
+        return runs.c.id.in_(matching)
     if condition.name == "owner":
         named = sa.select(users.c.id).where(_compare(users.c.name, condition.operator, condition.value))
         return runs.c.owner.in_(named)

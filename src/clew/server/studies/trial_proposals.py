@@ -174,8 +174,8 @@ class StudyProgress:
 
     def _wanted_jobs(self) -> int:
         """Return how many jobs to add: one per free place, within `parallel`; one if no agent is connected."""
-        wanted = (1 if self._free is None else self._free) - list(self._jobs.values()).count("waiting")
-        return wanted if self._config.parallel is None else min(wanted, self._config.parallel - len(self._jobs))
+        missing = (1 if self._free is None else self._free) - list(self._jobs.values()).count("waiting")
+        return missing if self._config.parallel is None else min(missing, self._config.parallel - len(self._jobs))
 
     def _propose(self) -> bool:
         """Add one job with the next trials. Return whether there were any."""

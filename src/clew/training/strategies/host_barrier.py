@@ -75,11 +75,11 @@ class HostBarrier:
 
     def _wait_for(self, other: int) -> None:
         start = time.perf_counter()
-        while (seen := int(self._counters[other])) < self._count:
+        while (count := int(self._counters[other])) < self._count:
             waited = time.perf_counter() - start
             if waited < self._spin_seconds:
                 continue
-            self._call(other, _WAIT, seen)
+            self._call(other, _WAIT, count)
             if waited > _CHECK_SECONDS and not _is_alive(self._processes[other]):
                 if self._counters[other] >= self._count:  # it came here before it ended
                     return
