@@ -35,6 +35,9 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
     ("values", "message"),
     [
         ({"space": {"a": {}}}, "one of uniform, log, choice"),
+        ({"space": {"a": {"low": 1, "high": 9, "log": True}}}, "uniform, log, choice: write {log: \\[1, 9\\]}"),
+        ({"space": {"a": {"minval": 0, "maxval": 1}}}, "write {uniform: \\[0, 1\\]}"),
+        ({"space": {"a": {"type": "categorical", "values": ["x", 2]}}}, "write {choice: \\[x, 2\\]}"),
         ({"space": {"a": {"log": [0, 1]}}}, "above 0"),
         ({"space": {"a": {"uniform": [2, 1]}}}, "below the highest"),
         ({"space": {"a": {"uniform": [0.5, 3], "integer": True}}}, "whole numbers"),

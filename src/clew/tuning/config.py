@@ -41,6 +41,21 @@ Pair = Annotated[tuple[Number, Number], BeforeValidator(_numbers)]
 Choices = Annotated[tuple[Any, ...], Field(min_length=1), BeforeValidator(_numbers)]
 
 
+_OTHER_TOOLS = {"low", "high", "min", "max", "minval", "maxval", "lower", "upper", "values", "categories"}
+"""Names of bounds and choices in Optuna, Ray Tune, Determined and other tools."""
+
+
+def _same_range(value: Mapping[str, Any]) -> str:
+    """Return the values of a parameter in the words of another tool as clew writes them."""
+    choices = next((value[name] for name in ("values", "categories") if name in value), None)
+    if choices is not None:
+        listed = ", ".join(map(str, choices)) if isinstance(choices, (list, tuple)) else choices
+        return f"write {{choice: [{listed}]}}"
+    low = next((value[name] for name in ("low", "min", "minval", "lower") if name in value), "LOWEST")
+    high = next((value[name] for name in ("high", "max", "maxval", "upper") if name in value), "HIGHEST")
+    return f"write {{{'log' if value.get('log') else 'uniform'}: [{low}, {high}]}}"
+
+
 class Parameter(Section):
     """The values of one setting: one of `uniform`, `log` (both: lowest and highest value) and `choice`."""
 
@@ -59,6 +74,8 @@ class Parameter(Section):
     def _is_mapping(cls, value: Any) -> Any:
         if not isinstance(value, (Mapping, cls)):
             raise ValueError(_ONE_OF)
+        if isinstance(value, Mapping) and _OTHER_TOOLS & set(value):
+            raise ValueError(f"choose one of {', '.join(FORMS)}: {_same_range(value)}")
         return value
 
     @model_validator(mode="after")
