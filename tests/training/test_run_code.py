@@ -145,6 +145,13 @@ def test_a_renamed_recipe_is_not_other_code(work: Path) -> None:
     assert "clew prepare renamed.py --input ... --output dataset --replace (it was made from events.h5)" in output
 
 
+def test_a_dataset_of_another_recipe_is_named(work: Path) -> None:
+    _clew(work, "data generate tracking --events 30 --output hits")
+    _clew(work, "prepare tracking --input hits --output graphs --workers 1")
+    output = _clew(work, "train jets --dataset graphs --output runs/wrong --epochs 1", code=2)
+    assert "graphs was prepared for the recipe tracking, not for jets; to prepare it again: clew prepare jets" in output
+
+
 @pytest.mark.filterwarnings("always::clew.runs.saved_code.CodeWarning")
 def test_settings_of_a_run_with_other_code_are_used_with_a_note(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)

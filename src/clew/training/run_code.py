@@ -139,8 +139,13 @@ def warn_about_dataset(recipe: Recipe, dataset: Dataset) -> None:
     if lines:
         what = short_path(recipe.location) or type(recipe).__name__
         place, inputs = short_path(str(dataset.path)), short(item.name for item in dataset.manifest.inputs)
+        before_name = dataset.manifest.recipe
+        if recipe.location and before_name != recipe.location and "." not in before_name + recipe.location:
+            cause = f"for the recipe {before_name}, not for {recipe.location}"
+        else:
+            cause = f"by other code: {short(dict.fromkeys(lines))}"
         warnings.warn(
-            f"{place} was prepared by other code: {short(dict.fromkeys(lines))}; to prepare it again: "
+            f"{place} was prepared {cause}; to prepare it again: "
             f"clew prepare {what} --input ... --output {place} --replace (it was made from {inputs})",
             CodeWarning,
             stacklevel=4,
