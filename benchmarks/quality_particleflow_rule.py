@@ -3,7 +3,8 @@
 Pairs of tops of Pythia without pile-up (or with `--pileup`), made once; three seeds, each with its own split and first
 weights; prepare, train, evaluate, as users do it. Contestants are the graph network and the perceptron on single
 elements, both without and with the features of linked elements (`data.links`); the attention network with `--kinds`.
-The rule is evaluated on the same test events. Its thresholds (significance and energy) are scanned: the efficiency of
+The rule is evaluated on the same test events, with its usual significance and with the one that gives the best jets on
+validation events. Its thresholds (significance and energy) are scanned: the efficiency of
 neutral hadrons inside the tracker is compared at a fake rate that is not larger than that of the network.
 
 It works in pieces: it starts no training after `--seconds`, and continues when called again with the same `--folder`.
@@ -27,6 +28,7 @@ from _contest import Sheet, main, options
 import clew
 from clew import Dataset
 from clew.recipes.particleflow.columns import ELEMENTS, NEUTRAL_HADRON, TARGETS
+from clew.recipes.particleflow.metrics import ParticleFlowMetricsConfig, make_metrics
 from clew.recipes.particleflow.rule_based import RuleBasedConfig, reconstruct_by_rule
 from clew.recipes.particleflow.targets import TRACKER_ETA
 from clew.settings import load_settings
@@ -49,6 +51,9 @@ SMALL += [
 ]
 SCANNED = np.arange(0, 6.1, 0.5), np.arange(9, 31, 1.5)
 """Thresholds of the rule that are tried: significance, and energy of neutral hadrons in GeV."""
+SIGNIFICANCES = (1.0, 2.0, 3.0, 4.0)
+TUNED = ("accuracy", "jet_resolution", "inside/jet_resolution", "met_resolution")
+"""Figures of the rule with the best significance for jets."""
 FIGURES: tuple[str, ...] = ("accuracy", "inside/accuracy", "outside/accuracy")
 FIGURES += tuple(
     f"{region}{what}/neutral_hadron" for region in ("inside/", "outside/") for what in ("efficiency", "fake")
@@ -108,9 +113,24 @@ def rule_efficiency(data: Dataset, fake: float) -> float:
     return best
 
 
-def contestants(kinds: list[str], quick: bool) -> Iterator[Contestant]:
+def tuned_rule(data: Dataset) -> dict[str, float]:
+    """Figures of the rule on test events, with the significance that gives the best jets on validation events."""
+    resolutions = {each: _rule_figures(data, "val", each)["jet_resolution"] for each in SIGNIFICANCES}
+    best = min(resolutions, key=resolutions.__getitem__)
+    return {"significance": best, **_rule_figures(data, "test", best)}
+
+
+def _rule_figures(data: Dataset, split: str, significance: float) -> dict[str, float]:
+    events = data.read(split)
+    elements = events.ragged(ELEMENTS)
+    particles = reconstruct_by_rule(elements, RuleBasedConfig(significance=significance))
+    metrics = make_metrics(events, particles, ParticleFlowMetricsConfig(rule=False))
+    return {name: metrics[name].value for name in TUNED}
+
+
+def contestants(kinds: list[str], quick: bool, linked: bool) -> Iterator[Contestant]:
     for seed in SEEDS[:1] if quick else SEEDS:
-        for links in (True, False):
+        for links in (True,) if linked else (True, False):
             for kind in kinds:
                 yield Contestant(kind, links, seed)
 
@@ -124,7 +144,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         list(load_settings("particleflow", chosen).recipe.generate(events, 7, made))
         (made / "done").touch()
     files, done = sorted(str(path) for path in made.glob("*.h5")), dict[str, list[dict[str, Any]]]()
-    for contestant in contestants(arguments.kinds, arguments.quick):
+    for contestant in contestants(arguments.kinds, arguments.quick, arguments.linked):
         file = place / f"{contestant.label}-{made.name}-{epochs}.json"
         if not file.exists() and time.monotonic() - start > arguments.seconds:
             missing += 1
@@ -135,6 +155,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         result = json.loads(file.read_text())
         data = Dataset(place / f"data-{'links-' if contestant.links else ''}{contestant.seed}")
         result["rule_at_fake"] = rule_efficiency(data, result["network"]["inside/fake/neutral_hadron"])
+        result["tuned_rule"] = tuned_rule(data)
         done.setdefault(contestant.name, []).append(result)
     _report(sheet, done)
     if missing:
@@ -155,6 +176,8 @@ def _report(sheet: Sheet, done: dict[str, list[dict[str, Any]]]) -> None:
             _state(sheet, f"{name}, {who}", [each["network"][name] for each in results])
         rule = next(iter(done.values()), [])
         _state(sheet, f"{name}, rule", [each["rule"][name] for each in rule])
+    for name in ("significance", *TUNED):
+        _state(sheet, f"{name}, tuned rule", [each["tuned_rule"][name] for each in next(iter(done.values()), [])])
     for who, results in done.items():
         _state(sheet, f"rule's efficiency at the fake rate of {who}", [each["rule_at_fake"] for each in results])
     alone = {each["seed"]: each for each in done.get("element", [])}
@@ -186,5 +209,6 @@ if __name__ == "__main__":
     parser.add_argument("--pileup", type=float, default=0.0)
     parser.add_argument("--generator", default="pythia", help="pythia or parametric")
     parser.add_argument("--set", action="append", default=[], help="a setting more; use another --folder for it")
+    parser.add_argument("--linked", action="store_true", help="only networks with linked elements")
     parser.add_argument("--kinds", nargs="+", default=["element", "graph"], help="networks by model.kind")
     sys.exit(main(measure, parser))

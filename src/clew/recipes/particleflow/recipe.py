@@ -12,10 +12,10 @@ from clew import Loss, Ragged, Recipe, Table, figure
 from clew.metrics import Metric
 from clew.recipes.particleflow import display, event_files
 from clew.recipes.particleflow import metrics as flow_metrics
-from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
+from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, NONE, PROCESS, TARGETS, TOWER
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
 from clew.recipes.particleflow.links import LINK_FEATURES, link_features
-from clew.recipes.particleflow.rule_based import measured_tracks
+from clew.recipes.particleflow.rule_based import measured_towers, measured_tracks
 from clew.recipes.particleflow.settings import ParticleFlowConfig, ParticleFlowNetworkConfig
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class ParticleFlow(Recipe):
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         """Return `pid` (0: no particle), `charge`, `pt`, `eta`, `phi`, `energy` (GeV), one row per element."""
         elements = samples.ragged(ELEMENTS)
-        pid = np.asarray(outputs["class"]).argmax(axis=1)
+        pid = self._classes(elements.values, np.asarray(outputs["class"], dtype=np.float64))
         momenta = np.asarray(outputs["momentum"], dtype=np.float64)
         pt, energy = (np.maximum(np.expm1(np.minimum(momenta[:, place], 12.0)), 0.0) for place in (0, 4))
         columns: dict[str, Any] = {
@@ -113,8 +113,20 @@ class ParticleFlow(Recipe):
         }
         if self.config.reconstruction.track_momentum == "measured":
             columns |= measured_tracks(elements.values, columns)
+        if self.config.reconstruction.tower_energy == "measured":
+            columns |= measured_towers(elements, columns)
         units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
         return Table({name: elements.share(_floats_to_float32(value)) for name, value in columns.items()}, units=units)
+
+    def _classes(self, elements: Any, logits: Any) -> Any:
+        """Return the class of each element; see `ReconstructionConfig.min_none_probability`."""
+        threshold = self.config.reconstruction.min_none_probability
+        if not threshold:
+            return logits.argmax(axis=1)
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        none = weights[:, NONE] / weights.sum(axis=1)
+        particle = np.where(np.arange(logits.shape[1]) == NONE, -np.inf, logits).argmax(axis=1)
+        return np.where((elements[:, 0] == TOWER) & (none < threshold), particle, logits.argmax(axis=1))
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         return flow_metrics.make_metrics(samples, objects, self.config.metrics)

@@ -104,6 +104,20 @@ def measured_tracks(elements: Array, particles: Mapping[str, Array]) -> dict[str
     return {name: np.where(x[:, 0] == TRACK, values, particles[name]) for name, values in measured.items()}
 
 
+def measured_towers(elements: Ragged, particles: Mapping[str, Array]) -> dict[str, Array]:
+    """Return `pt` and `energy` of particles, with what tracks leave of the energy of a tower for those of towers.
+
+    Args:
+        elements: (n, 12) or more columns; see `columns`.
+        particles: The columns of the particles, each (n,).
+    """
+    x, links = elements.values.astype(np.float64), link_tracks(elements)
+    remaining = np.maximum(x[:, 6] - links.electron_momentum, 0) + np.maximum(x[:, 7] - links.hadron_momentum, 0)
+    tower = x[:, 0] == TOWER
+    pt = remaining / np.cosh(particles["eta"])
+    return {"pt": np.where(tower, pt, particles["pt"]), "energy": np.where(tower, remaining, particles["energy"])}
+
+
 def link_tracks(elements: Ragged) -> TowerLinks:
     """Return number and momenta of the tracks that point at each tower."""
     x = elements.values.astype(np.float64)

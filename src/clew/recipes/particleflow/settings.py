@@ -66,6 +66,12 @@ class ReconstructionConfig(Section):
     track_momentum: Literal["learned", "measured"] = "learned"
     """The momentum of tracks: `measured` is that of the track, as in rule-based particle flow, and the network only
     determines class and charge. Their energy has the mass of a pion, electron or muon."""
+    tower_energy: Literal["learned", "measured"] = "learned"
+    """The energy of particles of towers: `measured` is what the tracks that point at the tower leave of its energy, as
+    in rule-based particle flow. Sums such as the energy of a jet are then without the bias of a learned energy."""
+    min_none_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """A tower is no particle only if the network gives that at least this probability. A larger value finds more
+    neutral particles and more fake ones. 0: the class of the largest probability."""
 
 
 class ParticleFlowConfig(Section):
