@@ -16,6 +16,7 @@ BOOKS = sorted([*(ROOT / "examples").glob("*.ipynb"), *(ROOT / "docs" / "tutoria
 SHOWN = {
     "fast-simulation": ["image/png", "runs/gan finished", "separation/response"],
     "first-tagger": ["image/png", "text/html", "part_pt"],
+    "keras-model": ["image/png", "largest difference of the validation losses"],
     "several-workers": ["image/png", "communicate", "0.0\\n"],
     "study": ["image/png", "Study(studies/first", "best.yaml"],
     "tracking": ["image/png", "nodes", "efficiency"],
