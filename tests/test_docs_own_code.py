@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ import numpy as np
 import pytest
 
 import clew
-from clew.testing import ReaderContract
 from tests.cli import clew as command
 from tests.inference.export.test_cpp_example import compiled, run
 from tests.test_docs import ROOT, _blocks
@@ -18,6 +19,23 @@ from tests.test_docs_coming_from import _run_commands
 
 HOWTO = ROOT / "docs" / "howto"
 LINES = ["1 52.1 33.0 20.4", "0 25.7", "1 80.5 61", "0"]
+CONTRACT = f"""
+from clew.testing import ReaderContract
+from jetlines import JetLinesReader
+
+
+class TestJetLines(ReaderContract):
+    reader = JetLinesReader
+    file_name = "events.jets"
+    events = 20_000
+
+    def piece_options(self, events):
+        return {{"chunk": 10 * events}}
+
+    def write(self, path):
+        lines = {LINES}
+        path.write_text("".join(lines[number % 4] + chr(10) for number in range(self.events)))
+"""
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -32,7 +50,7 @@ def _file(page: str, name: str, block: int = 0) -> Path:
 
 
 def _names(code: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "jetlines"}
+    names: dict[str, Any] = {}
     exec(code, names)
     return names
 
@@ -62,18 +80,19 @@ def test_the_reader_feeds_a_training() -> None:
     assert clew.Run.open("runs/jets").state == "finished"
     Path("bad.jets").write_text("1 20\n0 thirty\n")
     outcome = command("prepare", "jetlines.py", "--input", "bad.jets", "--output", "none")
-    assert outcome.code == 2 and "bad.jets: line 2: not a number" in outcome.err
+    assert outcome.code == 2 and "bad.jets: byte 5: not a number" in outcome.err
 
 
-class TestReaderOfThePage(ReaderContract):
-    """The reader keeps the rules that the page lists."""
-
-    reader = _names(_blocks(HOWTO / "own-reader.md", "python")[0])["JetLinesReader"]
-    file_name = "events.jets"
-
-    def write(self, path: Path) -> None:
-        lines = [LINES[number % len(LINES)] for number in range(self.events)]
-        path.write_text("\n".join(lines) + "\n")
+def test_the_reader_keeps_the_rules_of_the_page() -> None:
+    _file("own-reader.md", "jetlines.py")
+    Path("test_jetlines.py").write_text(CONTRACT)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_jetlines.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:]
 
 
 def test_the_metric_decides_about_the_best_weights(capsys: pytest.CaptureFixture[str]) -> None:
