@@ -221,6 +221,26 @@ def file_lease() -> str:
     )
 
 
+def recorded_steps() -> str:
+    """One step without and one with a recording."""
+    return sequence(
+        "a step without a recording, and the same step replayed from a recording",
+        ["processor", "GPU"],
+        [
+            Together("without a recording", "plain"),
+            Message(0, 1, "launch kernel 1"),
+            Message(0, 1, "launch kernel 2"),
+            Message(0, 1, "... hundreds more"),
+            Message(0, 1, "optimiser step"),
+            Together("with a recording", "plain"),
+            Message(0, 1, "copy the batch into its memory"),
+            Message(0, 1, "replay the graph"),
+            Work(1, "all kernels of forward\nand backward", "state"),
+            Message(0, 1, "optimiser step"),
+        ],
+    )
+
+
 PICTURES = {
     "event-path": event_path,
     "content-keys": content_keys,
@@ -233,6 +253,7 @@ PICTURES = {
     "diloco": diloco,
     "batch-lease": batch_lease,
     "file-lease": file_lease,
+    "recorded-steps": recorded_steps,
 }
 """File name without its end, and the function that returns the SVG."""
 
