@@ -68,11 +68,11 @@ def exact_resume() -> str:
     for name, steps, kind in rows:
         picture.text(8, y + 20, name, size=13, anchor="start", bold=True)
         for step in steps:
-            picture.box(112 + 52 * (step - 1), y, 44, [str(step)], kind="code" if step <= 3 else kind)
+            picture.box(120 + 52 * (step - 1), y, 44, [str(step)], kind="code" if step <= 3 else kind)
         y += 62
-    picture.line(112 + 52 * 2 + 22, 14 + 62 + 31, 112 + 52 * 3 + 10, 14 + 124, dashed=True)
-    picture.text(112 + 52 * 2 + 10, 14 + 62 + 52, "state of step 3", size=13, anchor="end")
-    picture.text(112 + 52 * 5 + 8, 14 + 62 + 20, "kill -9", size=13, anchor="start")
+    picture.line(120 + 52 * 2 + 22, 14 + 62 + 31, 120 + 52 * 3 + 10, 14 + 124, dashed=True)
+    picture.text(120 + 52 * 2 + 10, 14 + 62 + 52, "state of step 3", size=13, anchor="end")
+    picture.text(120 + 52 * 5 + 8, 14 + 62 + 20, "kill -9", size=13, anchor="start")
     picture.text(
         WIDTH - 8,
         y + 2,
