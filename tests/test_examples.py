@@ -14,13 +14,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BOOKS = sorted([*(ROOT / "examples").glob("*.ipynb"), *(ROOT / "docs" / "tutorials").glob("*.ipynb")])
 SHOWN = {
+    "benchmark-node": ["image/png", "best: ", "wl-scores", "score "],
+    "columnar": ["text/html", "'events': 3000"],
+    "elastic-workers": ["image/png", "worker 4", "no heartbeat", "samples: True"],
     "fast-simulation": ["image/png", "runs/gan finished", "separation/response"],
     "first-tagger": ["image/png", "text/html", "part_pt"],
+    "keras-model": ["image/png", "largest difference of the validation losses"],
+    "lightning": ["text/html", "image/png"],
+    "service": ["image/png", "job 1: done", "did you mean 'train.epochs'", "accuracy on new events", "stopped"],
     "several-workers": ["image/png", "communicate", "0.0\\n"],
     "study": ["image/png", "Study(studies/first", "best.yaml"],
     "tracking": ["image/png", "nodes", "efficiency"],
-    "columnar": ["text/html", "'events': 3000"],
-    "lightning": ["text/html", "image/png"],
     "trees_and_network": ["text/html", "runs/network"],
     "weaver": ["text/html", "score_jet_isTop"],
 }
