@@ -1,4 +1,4 @@
-"""The commands on events and other files of docs/reference/recipes/particleflow.md, on fewer events and less pile-up."""
+"""The commands on events and other files of the page of particle flow, on fewer events and less pile-up."""
 
 from __future__ import annotations
 
