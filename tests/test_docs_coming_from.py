@@ -18,7 +18,7 @@ from tests.cli import done
 from tests.test_docs import ROOT, _blocks
 
 HOWTO = ROOT / "docs" / "howto"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.fixture(autouse=True)

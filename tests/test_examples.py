@@ -30,7 +30,7 @@ SHOWN = {
 }
 """What the outputs of a notebook contain: kinds of output, and text."""
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(700)]
 
 
 def read(path: Path) -> Any:
@@ -53,7 +53,7 @@ def test_every_cell_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     book = read(path)
-    nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(book, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = str([output.get("data", output.get("text")) for output in outputs])
     for text in SHOWN[path.stem]:
