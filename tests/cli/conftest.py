@@ -1,8 +1,7 @@
-"""A new user's folder: the recipe of the README, a file of events, and the dataset made of them."""
+"""A new user's folder: a recipe of `examples`, a file of events, and the dataset made of them."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,20 +12,13 @@ import pytest
 from clew import Ragged, Table
 from tests.cli import script
 
-README = Path(__file__).parents[2] / "README.md"
-
-
-def readme_recipe() -> str:
-    """The first Python block of the README."""
-    block = re.search(r"```python\n(# top_tagger\.py\n.*?)```", README.read_text(), re.DOTALL)
-    assert block is not None
-    return block[1]
+RECIPE = Path(__file__).parents[2] / "examples" / "top_tagger.py"
 
 
 @pytest.fixture(scope="session")
 def _first_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagger")
-    (folder / "top_tagger.py").write_text(readme_recipe())
+    shutil.copy(RECIPE, folder)
     rng = np.random.default_rng(0)
     top = rng.integers(0, 2, 600)
     jets = [list(rng.exponential(20 + 20 * is_top, rng.integers(1, 6))) for is_top in top]

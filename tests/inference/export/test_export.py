@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -307,10 +308,9 @@ def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
 def test_inputs_are_described_and_float64_becomes_float32_unless_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
-    """The recipe of the README makes its features from Python lists, which are float64."""
+    """The recipe of `examples` makes its features from Python lists, which are float64."""
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    (tmp_path / "top_tagger.py").write_text(readme.partition("```python\n")[2].partition("```")[0])
+    shutil.copy(Path(__file__).parents[3] / "examples" / "top_tagger.py", tmp_path)
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 6, 300)
     pt = Ragged.from_lengths(rng.exponential(1.0, lengths.sum()), lengths)
