@@ -10,7 +10,7 @@ from clew import storage
 from clew.cli.jobs.submit_options import SubmitOptions
 from clew.client.submission import submission
 from clew.core.config import to_yaml
-from clew.errors import ConfigError
+from clew.errors import ConfigError, RecipeError
 
 URLS = ("rucio:user.me:events", "s3://bucket/events", "root://host//events", "https://host/events")
 
@@ -60,3 +60,9 @@ def test_local_paths_become_absolute(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert storage.absolute_location(location) == f"{tmp_path}/{absolute}"
+
+
+def test_a_model_that_its_file_does_not_define_is_refused_before_the_job(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def build(): ...\n")
+    with pytest.raises(RecipeError, match=r"net\.py has no 'bulid'; did you mean 'build'\?"):
+        submission("", model={"model": f"{tmp_path}/net.py:bulid", "train": ["events.csv"]})

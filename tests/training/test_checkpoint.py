@@ -49,6 +49,12 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
         checkpoint.load(net(), tmp_path / "gone.safetensors")
 
 
+def test_missing_best_weights_beside_the_last_ones_are_explained(tmp_path: Path) -> None:
+    checkpoint.save(net().state_dict(), tmp_path / "last.safetensors", facts={})
+    with pytest.raises(RunError, match=r"no validation chose the best weights.*; use the weights 'last'"):
+        checkpoint.load(net(), tmp_path / "best.safetensors")
+
+
 @pytest.mark.parametrize("keep", [0, 4, 200])
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "w.safetensors"

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 from clew.client.datasets import DATASET_KEY
 from clew.client.job import MAX_CODE, MAX_FILES, Kind, Submission
 from clew.core.config import Document, parse_bytes, parse_seconds, with_values
-from clew.core.source_files import local_sources
+from clew.core.source_files import check_name_in_source, local_sources
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Recipe, resolve
 from clew.recipe.lookup import FILE_MODULE
@@ -246,6 +246,7 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
 
     Raises:
         ConfigError: there is no such file.
+        RecipeError: The file does not define the name.
     """
     file, colon, name = reference.partition(":")
     path = Path(file)
@@ -253,6 +254,8 @@ def _with_file(reference: str, files: dict[str, str]) -> str:
         if not path.is_file():
             raise ConfigError(f"{reference}: no such file; expected file.py:name")
         files.update(code_files(path))
+        if name:
+            check_name_in_source(path, name)
         return f"{path.name}{colon}{name}"
     return str(path.absolute()) if path.is_file() else reference
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
-from clew.errors import RecipeError
+from clew.errors import RecipeError, nearest
 
 
 def local_sources(entry: Path, root: Path | None = None) -> dict[str, Path]:
@@ -43,15 +44,42 @@ def local_sources(entry: Path, root: Path | None = None) -> dict[str, Path]:
     return sources
 
 
-def _imported_files(path: Path, root: Path) -> Iterator[Path]:
+def check_name_in_source(path: Path, name: str) -> None:
+    """Check that a Python file defines a name at its top level. The file is read, not executed.
+
+    Args:
+        path: The file.
+        name: A function, class, variable or imported name; `Net.build` is checked as `Net`.
+
+    Raises:
+        RecipeError: The file does not define it, cannot be read or is not valid Python.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("net.py").write_text("def build(): ...")
+        >>> check_name_in_source(Path("net.py"), "build")
+    """
+    imports = [node for node in ast.walk(_parse(path)) if isinstance(node, ast.ImportFrom)]
+    if any(alias.name == "*" for node in imports for alias in node.names):
+        return  # what it brings is known only when it runs
+    symbols = symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec").get_symbols()
+    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported() or each.is_namespace()}
+    if name.partition(".")[0] not in names and "__getattr__" not in names:
+        raise RecipeError(f"{path} has no '{name}'{nearest(name, names)}")
+
+
+def _parse(path: Path) -> ast.Module:
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        return ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror})") from error
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise RecipeError(f"{path}{line}: not valid Python ({error.args[0]})") from error
-    for node in ast.walk(tree):
+
+
+def _imported_files(path: Path, root: Path) -> Iterator[Path]:
+    for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _module_files(root, alias.name.split("."))

@@ -343,6 +343,13 @@ class Run:
         return sorted(failures, key=lambda each: float(each["time"]))
 
 
+def why_no_checkpoint(path: Path) -> str:
+    """Return the end of a message about weights that do not exist."""
+    if path.stem == "best" and path.with_stem("last").is_file():
+        return "no validation chose the best weights: there was none, or its metric was NaN; use the weights 'last'"
+    return "did the run finish its first epoch?"
+
+
 def find_run_path(name: str | Path, root: Path = RUNS) -> Path:
     """Return the folder of a run: the path itself, or the run with this name in `root`.
 

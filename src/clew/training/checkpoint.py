@@ -23,6 +23,7 @@ from clew.core.format_version import check_format_version
 from clew.errors import DataError, RunError
 from clew.models.estimators import EstimatorModule
 from clew.runs import Run
+from clew.runs.folder import why_no_checkpoint
 from clew.training.config import TrainConfig
 
 FORMAT = 2
@@ -62,7 +63,7 @@ def load(model: nn.Module, path: Path) -> None:
         check_format_version(path, _weights_format(path), WEIGHTS_FORMAT, RunError)
         state = load_file(path)
     except FileNotFoundError:
-        raise RunError(f"{path}: no such checkpoint; did the run finish its first epoch?") from None
+        raise RunError(f"{path}: no such checkpoint; {why_no_checkpoint(path)}") from None
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path}: damaged checkpoint ({error})") from error
     load_into(model, state, path)

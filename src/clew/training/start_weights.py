@@ -10,7 +10,7 @@ from typing import Any
 from clew import storage
 from clew.errors import ConfigError, RunError, list_names
 from clew.runs import Run
-from clew.runs.folder import find_run_path
+from clew.runs.folder import find_run_path, why_no_checkpoint
 from clew.storage import models
 
 _ENDINGS = (".safetensors", ".pt", ".pth")
@@ -92,7 +92,5 @@ def _is_weight(name: object, value: object) -> bool:
 def _of_run(run: Run, weights: str) -> str:
     path = run.checkpoint(weights)
     if not path.is_file():
-        raise RunError(
-            f"{run.path}: no weights to start from yet (no {path.name}); did the run finish its first epoch?"
-        )
+        raise RunError(f"{run.path}: no weights to start from yet (no {path.name}); {why_no_checkpoint(path)}")
     return str(path.absolute())
