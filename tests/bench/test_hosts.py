@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from clew.bench.strategies import hosts as module
-from clew.bench.strategies.hosts import bits_per_second, hosts, measure_bandwidth, remove_leftovers
+from clew.bench.strategies.hosts import bits_per_second, hosts, measure_bandwidth, measure_round_trip, remove_leftovers
 from clew.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
@@ -73,6 +73,13 @@ def test_every_host_has_its_own_name_and_knows_the_others(can_host: None) -> Non
 def test_a_link_is_not_faster_than_its_bandwidth(can_host: None) -> None:
     with hosts(2, "20Mbit") as host_list:
         assert measure_bandwidth(host_list[0], host_list[1], seconds=0.5) < 25e6
+
+
+def test_a_packet_takes_the_delay_and_the_bandwidth_of_the_line(can_host: None) -> None:
+    with hosts(3, "20Mbit", delay=0.02) as host_list:
+        assert measure_round_trip(host_list[2], host_list[0], repeats=5) >= 0.04
+        assert 1e6 < measure_bandwidth(host_list[0], host_list[1], seconds=1.0) < 25e6
+    assert not namespaces()
 
 
 def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:

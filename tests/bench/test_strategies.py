@@ -96,6 +96,12 @@ def test_a_missing_dataset_and_a_folder_that_is_taken_are_found_first(data: Data
         strategies.compare_strategies(StrategyStudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
 
 
+def test_a_delay_is_in_milliseconds(data: Dataset, tmp_path: Path) -> None:
+    for text in ("5", "5s", "-1ms", "fast"):
+        outcome = clew("bench", "strategies", LINE, "--dataset", data.path, "--delay", text, "--output", tmp_path / "x")
+        assert outcome.code == 2 and f"--delay {text}: expected milliseconds such as 1ms" in outcome.err
+
+
 def test_the_median_counts_and_failures_count_as_slow() -> None:
     took: dict[str, list[float | None]] = {
         "allreduce": [30.0, 1.0, 2.0],
@@ -128,13 +134,16 @@ def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: P
 def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "study"
     words = ("--strategy", "allreduce,downpour", "--bandwidth", "200Mbit", "--target", "1.0", "--epochs", "2")
+    words += ("--delay", "3ms")
     small = ("--set", "train.batch_size=20", "--set", "train.optimizer.lr=0.05", "--set", "train.monitor_seconds=null")
     outcome = clew("bench", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
     assert outcome.code == 0, outcome.err
-    assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out
+    assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out and "there and back" in outcome.out
     result = json.loads((output / "study.json").read_text())
     assert [trial["message"] for trial in result["trials"]] == ["", ""]
     assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in result["trials"])
+    assert result["conditions"]["round_trip"]["200Mbit"] >= 0.006
+    assert "ms there and back" in (output / "study.html").read_text()
     assert result["lines"]["200Mbit"] < 250e6 and result["conditions"]["samples"] == data.splits["train"]
     last = Run.open(output / "runs/downpour-200Mbit-0").last("workers")
     assert last is not None and {worker["host"] for worker in last["workers"].values()} == {"host-1", "host-2"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import shutil
@@ -22,10 +23,10 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from clew.bench.strategies.delayed_switch import INTERFACE, PACKET_BYTES
 from clew.core.process import is_running
 from clew.errors import ConfigError
 
-INTERFACE = "eth0"
 _NETWORK, _SWITCH = "10.77.0", "switch"
 _PREFIX = "clew-"
 _ETC = Path("/etc/netns")
@@ -40,6 +41,27 @@ with socket.create_connection((here, 7), timeout=30) as line:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         line.sendall(block)
+"""
+_ECHO = """
+import socket
+with socket.create_server(("", 7)) as server:
+    print("listening", flush=True)
+    line = server.accept()[0]
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while got := line.recv(1):
+        line.sendall(got)
+"""
+_PING = """
+import socket, statistics, sys, time
+times = []
+with socket.create_connection((sys.argv[1], 7), timeout=30) as line:
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for _ in range(int(sys.argv[2])):
+        start = time.monotonic()
+        line.sendall(b"x")
+        line.recv(1)
+        times.append(time.monotonic() - start)
+print(statistics.median(times), flush=True)
 """
 _SINK = """
 import socket, time
@@ -89,12 +111,13 @@ def bits_per_second(bandwidth: str) -> float:
 
 
 @contextlib.contextmanager
-def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
+def hosts(count: int, bandwidth: str | None = None, *, delay: float = 0.0) -> Iterator[list[Host]]:
     """Create virtual hosts with the names host-0, host-1 and so on, and remove them when the block ends.
 
     Args:
         count: Number of hosts.
         bandwidth: Bandwidth between each host and the switch, in each direction; None: no limit.
+        delay: Seconds that a packet needs from one host to another, beyond those of this machine.
 
     Raises:
         ConfigError: Hosts cannot be created on this machine, or the bandwidth is not valid.
@@ -104,17 +127,22 @@ def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
     remove_leftovers()
     mark = f"{_PREFIX}{os.getpid()}-{next(_numbers)}-"
     created = [Host(f"host-{n}", f"{mark}{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
+    switch = None
     with _exit_on_sigterm():
         try:
             _ip("netns", "add", f"{mark}{_SWITCH}")
-            _ip("-n", f"{mark}{_SWITCH}", "link", "add", "br0", "type", "bridge")
-            _ip("-n", f"{mark}{_SWITCH}", "link", "set", "br0", "up")
             for host in created:
-                _connect(host, f"{mark}{_SWITCH}", rate)
+                _ip("netns", "add", host.namespace)
                 _write_hosts_file(host, created)
+            if delay:
+                switch = _connect_with_delay(created, f"{mark}{_SWITCH}", rate, delay)
+            else:
+                _connect(created, f"{mark}{_SWITCH}", rate)
             yield created
         finally:
             _remove(mark)
+            if switch is not None:
+                switch.communicate()
 
 
 def hosts_unavailable_reason() -> str:
@@ -137,6 +165,17 @@ def measure_bandwidth(receiver: Host, sender: Host, *, seconds: float = 1.0) -> 
     return float(output)
 
 
+def measure_round_trip(receiver: Host, sender: Host, *, repeats: int = 20) -> float:
+    """Return the median seconds until one byte has come back from another host over TCP."""
+    echo = receiver.start([sys.executable, "-c", _ECHO], output=subprocess.PIPE)
+    assert echo.stdout is not None
+    echo.stdout.readline()
+    ping = sender.start([sys.executable, "-c", _PING, receiver.address, str(repeats)], output=subprocess.PIPE)
+    output = ping.communicate(timeout=60)[0]
+    echo.communicate(timeout=60)
+    return float(output)
+
+
 def remove_leftovers() -> None:
     """Remove the namespaces of processes that no longer exist."""
     for name in _namespaces():
@@ -153,20 +192,55 @@ def _check() -> None:
         raise ConfigError("virtual hosts are network namespaces, which only root can create; try with sudo")
 
 
-def _connect(host: Host, switch: str, rate: float | None) -> None:
-    """Create a host and its connection to the switch."""
-    port = f"port{host.namespace.rpartition('-')[2]}"
-    _ip("netns", "add", host.namespace)
-    _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
-    _ip("-n", switch, "link", "set", port, "master", "br0", "up")
+def _connect(hosts: Sequence[Host], switch: str, rate: float | None) -> None:
+    """Connect hosts by a bridge of the kernel."""
+    _ip("-n", switch, "link", "add", "br0", "type", "bridge")
+    _ip("-n", switch, "link", "set", "br0", "up")
+    for number, host in enumerate(hosts):
+        port = f"port{number}"
+        _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
+        _ip("-n", switch, "link", "set", port, "master", "br0", "up")
+        _set_up(host)
+        if rate is not None:
+            _limit(switch, port, rate)
+            _limit(host.namespace, INTERFACE, rate)
+
+
+def _connect_with_delay(hosts: Sequence[Host], switch: str, rate: float | None, delay: float) -> subprocess.Popen[str]:
+    """Connect hosts by a process that delays their packets. It ends with their namespaces."""
+    for host in hosts:
+        _ip("-n", host.namespace, "tuntap", "add", "dev", INTERFACE, "mode", "tun")
+        _ip("-n", host.namespace, "link", "set", INTERFACE, "mtu", str(PACKET_BYTES))
+        _set_up(host)
+        if rate is not None:
+            _limit(host.namespace, INTERFACE, rate)
+    command = [sys.executable, "-P", "-m", "clew.bench.strategies.delayed_switch", str(delay), str(rate or math.inf)]
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", switch, *command, *(f"{host.namespace}={host.address}" for host in hosts)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C goes to the process that created the hosts
+        text=True,
+    )
+    assert process.stdout is not None
+    if process.stdout.readline() != "ready\n":
+        message = (process.communicate()[1].strip().splitlines() or ["it ended"])[-1]
+        raise ConfigError(f"cannot delay packets between virtual hosts: {message}")
+    return process
+
+
+def _set_up(host: Host) -> None:
     _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", INTERFACE)
     for device in ("lo", INTERFACE):
         _ip("-n", host.namespace, "link", "set", device, "up")
-    for namespace, device in ((switch, port), (host.namespace, INTERFACE)) if rate is not None else ():
-        assert rate is not None
-        burst = max(rate / 8 * 1e-3, 1 << 17)  # one millisecond; at least one unsegmented packet
-        limit = ("rate", f"{rate:.0f}bit", "burst", f"{burst:.0f}", "latency", "50ms")
-        _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit)
+
+
+def _limit(namespace: str, device: str, rate: float) -> None:
+    """Limit the bits per second that a device sends."""
+    burst = max(rate / 8 * 1e-3, 1 << 17)  # one millisecond; at least one unsegmented packet
+    limit = ("rate", f"{rate:.0f}bit", "burst", f"{burst:.0f}", "latency", "50ms")
+    _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit)
 
 
 def _write_hosts_file(host: Host, all: Sequence[Host]) -> None:

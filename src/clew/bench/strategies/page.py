@@ -37,9 +37,17 @@ def write(study: StrategyStudy, path: Path) -> Path:
 
 def times(study: StrategyStudy) -> str:
     """Return a table of seconds, one row per strategy; the fastest is bold."""
-    head = ("", *(f"{escape(b)}<br><small>{v / 1e6:,.0f} Mbit/s measured</small>" for b, v in study.lines.items()))
+    head = ("", *(f"{escape(b)}<br><small>{_measured_line(study, b)}</small>" for b in study.lines))
     rows = [(name, *(_cell(study, name, bandwidth) for bandwidth in study.lines)) for name in study.strategies]
     return table(head, rows)
+
+
+def _measured_line(study: StrategyStudy, bandwidth: str) -> str:
+    """Return the measured bandwidth, and the time there and back if packets were delayed."""
+    speed = f"{study.lines[bandwidth] / 1e6:,.0f} Mbit/s measured"
+    if not study.conditions.get("delay"):
+        return speed
+    return f"{speed}, {1000 * study.conditions['round_trip'][bandwidth]:.2g} ms there and back"
 
 
 def over_bandwidth(study: StrategyStudy) -> Figure:

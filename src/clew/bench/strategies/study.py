@@ -16,7 +16,7 @@ import psutil
 from pydantic import Field, field_validator
 
 from clew.bench.strategies import host_training
-from clew.bench.strategies.hosts import Host, bits_per_second, hosts, measure_bandwidth
+from clew.bench.strategies.hosts import Host, bits_per_second, hosts, measure_bandwidth, measure_round_trip
 from clew.bench.strategies.page import write
 from clew.bench.strategies.results import UNLIMITED, StrategyGoal, StrategyRun, StrategyStudy
 from clew.core.config import Section
@@ -45,6 +45,8 @@ class StrategyStudyConfig(Section):
     dataset: str | None = None
     strategies: tuple[Strategy, ...] = ("allreduce", "diloco", "easgd", "gem", "downpour")
     bandwidths: tuple[str, ...] = ("10Gbit", "1Gbit", "100Mbit")
+    delay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Seconds that a packet needs from one host to another, beyond those of this machine."""
     workers: Annotated[int, Field(ge=2, le=200)] = 2
     epochs: Count | None = None
     """Default: that of the recipe."""
@@ -123,8 +125,10 @@ def compare_strategies(
         study.goal = _with_value(goal, study.reference)
         _read_run(study.reference, output, study.goal, config.workers)
     for bandwidth in config.bandwidths:
-        with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
+        limit = None if bandwidth == UNLIMITED else bandwidth
+        with hosts(config.workers + 1, limit, delay=config.delay) as all:
             study.lines[bandwidth] = measure_bandwidth(all[0], all[1])
+            study.conditions.setdefault("round_trip", {})[bandwidth] = measure_round_trip(all[0], all[1])
             for seed, strategy in itertools.product(seeds, config.strategies):
                 trial = StrategyRun(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
                 trainer.train(all, trial, study.goal, LONGER * epochs)
@@ -246,6 +250,7 @@ def _conditions(config: StrategyStudyConfig, recipe: Any, epochs: int) -> dict[s
         "batch_size": recipe.train.batch_size,
         "epochs": epochs,
         "minutes": config.minutes,
+        "delay": config.delay,
         "threads": _threads(config),
         "cores": os.cpu_count(),
         "load": round(psutil.getloadavg()[0], 2),

@@ -12,6 +12,7 @@ from rich.markup import escape
 from clew.cli.bench.sending import send_result
 from clew.cli.bench.values import Json, parts
 from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table, takes_options
+from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.bench.strategies.results import StrategyStudy
@@ -26,6 +27,9 @@ class StrategyOptions:
     bandwidth: Annotated[
         str, typer.Option(help="Bandwidths of each host, separated by commas; `unlimited` sets no limit.")
     ] = "10Gbit,1Gbit,100Mbit"
+    delay: Annotated[
+        str, typer.Option(help="Time that a packet needs from one host to another, for example 1ms or 0.1ms.")
+    ] = "0ms"
     strategy: Annotated[str, typer.Option(help="Strategies, separated by commas.")] = (
         "allreduce,diloco,easgd,gem,downpour"
     )
@@ -60,10 +64,18 @@ class StrategyOptions:
             **{name: getattr(self, name) for name in names},
             "strategies": parts(self.strategy),
             "bandwidths": parts(self.bandwidth),
+            "delay": _delay_seconds(self.delay),
             "minutes": parse_seconds(self.limit, "--limit") / 60,
             "settings": list(self.settings or ()),
         }
         return validate(StrategyStudyConfig, Document(options, {}, "clew bench strategies"))
+
+
+def _delay_seconds(text: str) -> float:
+    number, unit = text.removesuffix("ms"), text.endswith("ms")
+    if not unit or not number.replace(".", "", 1).isdigit():
+        raise ConfigError(f"--delay {text}: expected milliseconds such as 1ms or 0.1ms")
+    return float(number) / 1000
 
 
 @takes_options(StrategyOptions)
@@ -77,6 +89,7 @@ def strategies(options: StrategyOptions) -> None:
     Examples:
       clew bench strategies tracking --dataset dataset
       clew bench strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
+      clew bench strategies tracking --bandwidth 1Gbit --delay 5ms --workers 4
       clew bench strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
     """
     from clew.bench.strategies.study import compare_strategies
@@ -122,6 +135,9 @@ def _show(result: StrategyStudy) -> None:
     console.print(f"\n{kind} to {bold(goal.metric)} {target}")
     rows = [(name, *(_cell(result, name, each) for each in result.lines)) for name in result.strategies]
     rows.append(("[line, measured]", *(f"{speed / 1e6:,.0f} Mbit/s" for speed in result.lines.values())))
+    if result.conditions["delay"]:
+        times = result.conditions["round_trip"]
+        rows.append(("[there and back, measured]", *(f"{1000 * times[each]:.2g} ms" for each in result.lines)))
     console.print(table(("", *result.lines), rows, right=range(1, len(result.lines) + 1)))
     for trial in result.trials:
         if trial.message:
