@@ -134,8 +134,16 @@ def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: P
 def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "study"
     words = ("--strategy", "allreduce,downpour", "--bandwidth", "200Mbit", "--target", "1.0", "--epochs", "2")
-    words += ("--delay", "3ms")
-    small = ("--set", "train.batch_size=20", "--set", "train.optimizer.lr=0.05", "--set", "train.monitor_seconds=null")
+    small = (
+        "--delay",
+        "3ms",
+        "--set",
+        "train.batch_size=20",
+        "--set",
+        "train.optimizer.lr=0.05",
+        "--set",
+        "train.monitor_seconds=null",
+    )
     outcome = clew("bench", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
     assert outcome.code == 0, outcome.err
     assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out and "there and back" in outcome.out

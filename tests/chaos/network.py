@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from clew.bench.strategies.hosts import INTERFACE, Host, hosts, hosts_unavailable_reason
+from clew.bench.strategies.delayed_switch import INTERFACE
+from clew.bench.strategies.hosts import Host, hosts, hosts_unavailable_reason
 from tests.chaos.faults import Fault, Target
 
 PORT = 7700
