@@ -5,7 +5,7 @@
 
 Hosts are network namespaces of this machine with a limited bandwidth and a delay in one direction (root is needed).
 There is one rank per host, and a host for the master of the asynchronous rules. Every rank works on 32 samples per
-step. The arithmetic is replaced by a pause of 2 ms per sample (`_paused.py`), so that ranks do not compete for
+step. The arithmetic is replaced by a pause of 4 ms per sample (`_paused.py`), so that ranks do not compete for
 the cores of this machine: what remains is the cost of communication. Speeds are those after the first epoch. The time
 to the target is that of the first validation that reaches it, from the moment when all ranks are there. There is one
 validation per epoch.
@@ -36,7 +36,7 @@ from clew.runs import Run
 from clew.training.strategy_table import strategy_traits
 
 RECIPE = Path(__file__).parent / "_paused.py"
-PER_RANK, PAUSE = 32, 0.002
+PER_RANK, PAUSE = 32, 0.004
 TARGET = 0.23
 """Validation loss to reach."""
 

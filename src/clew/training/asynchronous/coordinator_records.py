@@ -49,6 +49,8 @@ class CoordinatorRecords:
         self.earlier_seconds, self._started = 0.0, time.monotonic()
         self._last_save, self._save_due = time.monotonic(), False
         self._last_record, self._recorded_step = time.perf_counter(), 0
+        self._training = False
+        """Whether a worker has trained since this process started."""
         self._losses: dict[str, list[float]] = {}
         """Total and weight of each loss since the last record."""
         self._wait = self._communicate = self._load = 0.0
@@ -72,8 +74,9 @@ class CoordinatorRecords:
 
     def add_report(self, report: Mapping[str, Any]) -> None:
         """Add the report of a worker to the next record."""
-        if report["samples"] and not self._losses:  # time before the first worker came is not training time
+        if report["samples"] and not self._training:  # time before the first worker came is not training time
             self._last_record = max(self._last_record, time.perf_counter() - report["seconds"])
+            self._training = True
         if report["load"] > self._load:
             self._load = report["load"]
             self.writer.write("load", seconds=self._load)
