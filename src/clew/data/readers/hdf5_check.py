@@ -26,8 +26,8 @@ from clew.core.process import safe_path
 from clew.data.readers.hdf5_heap import HeapCheckedStream
 from clew.errors import DataError
 
-READ_ERRORS = (OSError, KeyError, RuntimeError, TypeError, ValueError)
-"""What h5py raises for a damaged file."""
+READ_ERRORS = (OSError, KeyError, RuntimeError, SystemError, TypeError, ValueError)
+"""What h5py raises for a damaged file. SystemError: it loses the error of a function that HDF5 called."""
 _SECONDS = 60.0
 """Time for one file: much more than any needs."""
 
