@@ -63,7 +63,7 @@ def check_file(path: Path) -> bool:
             check_whole(file)
             return any(dataset.dtype.hasobject for dataset in all_datasets(file).values())
     except READ_ERRORS as error:
-        raise DataError(f"not a readable HDF5 file ({error})") from error
+        raise DataError(f"not a readable HDF5 file ({error.__cause__ or error})") from error
 
 
 def check_whole(file: h5py.File) -> None:
