@@ -203,7 +203,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["run"] = np.arange(3)
         file[b"\xff\xff"] = np.arange(3)
-    with pytest.raises(DataError, match="not a readable HDF5 file .*can't decode byte 0xff"):
+    with pytest.raises(DataError, match=r"not a readable HDF5 file .*can't decode byte 0xff"):
         check_file(tmp_path / "a.h5")
 
 
