@@ -123,7 +123,7 @@ def list_runs(
     for word in search_words(search or ""):
         query = query.where(_matches(word))
     with service.database.read() as connection:
-        query = query.where(run_query(connection, where).condition) if where.strip() else query
+        query = query.where(run_query(connection, caller, where).condition) if where.strip() else query
         page = paginate(connection, query, runs.c.id, dict, limit=limit, after=after)
         return ResultPage(items=run_rows(connection, page.items), next=page.next)
 
