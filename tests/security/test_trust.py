@@ -206,6 +206,50 @@ def test_an_onnx_file_of_another_recipe_is_not_asked_for_its_code(
     assert clew.predict(file, events, trust=True).shape == (3, 1)
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"recipe": "{code}", "settings": {"recipe": "tracking"}},  # the settings pretend to be those of another recipe
+        {"recipe": "tracking", "original_recipe": "{code}"},  # the recipe of which a run saved a copy
+    ],
+    ids=["a name in the settings", "the original recipe"],
+)
+def test_the_description_of_a_file_cannot_hide_its_recipe(
+    facts: dict[str, Any], trained: Run, attacked: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    import onnx
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(MODEL)
+    file = clew.export(trained, to="onnx", split="val").path
+    model = onnx.load(file)
+    entry = next(each for each in model.metadata_props if each.key == "clew")
+    changed = json.dumps(facts).replace("{code}", str(tmp_path / "evil.py"))
+    entry.value = json.dumps({**json.loads(entry.value), **json.loads(changed)})
+    onnx.save(model, file)
+    monkeypatch.setenv("ATTACKED", str(attacked))
+    with pytest.raises(RunError, match=f"{NOT_YOURS}: the recipe .*evil.py"):
+        clew.predict(file, np.ones((3, 2), dtype=np.float32))
+    assert not attacked.exists()
+
+
+@pytest.mark.parametrize("kind", ["pt2", "onnx"])
+def test_generate_runs_no_code_of_a_file_from_elsewhere(
+    kind: str, trained: Run, attacked: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = (
+        program(tmp_path / "net.pt2", attacked) if kind == "pt2" else clew.export(trained, to="onnx", split="val").path
+    )
+    monkeypatch.setenv("CLEW_CONFIG", str(tmp_path / "another user"))
+    monkeypatch.setenv("ATTACKED", str(attacked))
+    with pytest.raises(RunError, match=NOT_YOURS):
+        clew.generate(file, events=1, ranges={}, output="drawn.h5")
+    done = command("generate", file, "--events", 1, "--output", "drawn.h5")
+    assert NOT_YOURS in done.err
+    assert not attacked.exists()
+
+
 def test_a_downloaded_program_is_not_trained(attacked: Path, tmp_path: Path) -> None:
     (tmp_path / "brought").mkdir()
     mark_origin(tmp_path / "brought", "s3://somewhere")

@@ -357,8 +357,10 @@ def read_trusted_facts(path: Path, use_recipe: bool) -> ExportFacts:
     if kind.holds_code and path.exists() and not _is_trusted(path):
         raise refusal(path, _OTHER, [f"a {path.suffix} file is a program"])
     facts = read_facts(path)
-    if use_recipe and not _is_trusted(path) and code_references({"recipe": facts.recipe, **facts.settings}):
-        raise refusal(path, _OTHER, [f"the recipe {facts.recipe}"])
+    recipes = [each for each in (facts.recipe, facts.original_recipe) if each]
+    code = [each for each in recipes if code_references({**facts.settings, "recipe": each})]
+    if use_recipe and code and not _is_trusted(path):
+        raise refusal(path, _OTHER, [f"the recipe {code[0]}"])
     return facts
 
 

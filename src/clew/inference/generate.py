@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from clew.core.files import atomic_path
 from clew.core.stability import experimental
+from clew.core.trust import trust_file
 from clew.data.dataset.batch import Batch
 from clew.data.table import Table, concat
 from clew.data.writers import TableWriter, write_in_background
@@ -50,6 +51,7 @@ def generate(
     weights: str = "best",
     device: str = "auto",
     replace: bool = False,
+    trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Path:
     """Generate events with the trained model of a generative recipe, such as showers of `fastsim`.
@@ -67,6 +69,7 @@ def generate(
         weights: Which weights of the run: "best" or "last".
         device: Where to compute; see `clew.train`.
         replace: Whether an existing file may be replaced.
+        trust: Whether you trust the code of the run or file from now on, wherever it came from.
         progress: Called with the number of events done and of all events.
 
     Returns:
@@ -75,7 +78,7 @@ def generate(
     Raises:
         ConfigError: A number or a range is not valid, or the file exists.
         RecipeError: The recipe generates nothing.
-        RunError: The run has no such weights.
+        RunError: The run has no such weights, or it came from elsewhere and its code was not trusted.
 
     Example:
         >>> import clew
@@ -87,7 +90,8 @@ def generate(
     check_not_in_worker("clew.generate")
     path = Path(output)
     _check_numbers(events, seed, path, replace=replace)
-    task = _file_task(run) if exported_model.is_exported_model(run) else _run_task(run, weights)
+    is_file = exported_model.is_exported_model(run)
+    task = _file_task(run, trust=trust) if is_file else _run_task(run, weights, trust=trust)
     writer = _check_recipe(task, ranges, path)
     place = device_or_default(current_rank().local_rank, device)
     size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
@@ -116,19 +120,21 @@ def _check_recipe(task: Any, ranges: Ranges, path: Path) -> type[TableWriter]:
     return recipe.generated_writer(path)
 
 
-def _run_task(run: Any, weights: str) -> GenerationTask:
+def _run_task(run: Any, weights: str, *, trust: bool) -> GenerationTask:
     opened = run if isinstance(run, Run) else Run.open(run)
-    recipe, config = recipe_of_run(opened)
+    recipe, config = recipe_of_run(opened, trust=trust)
     if config.replicas is not None:
         raise ConfigError(f"{opened.path}: an ensemble; generate with one of its members")
     return GenerationTask(opened, recipe, weights, *_UNUSED)
 
 
-def _file_task(file: Any) -> ExportedGenerationTask:
+def _file_task(file: Any, *, trust: bool) -> ExportedGenerationTask:
     path = Path(file).absolute()
     if not path.exists():
         raise ConfigError(f"no file {path}")
-    facts, run = exported_model.read_facts(path), exported_model.meeting_run(path)
+    if trust:
+        trust_file(path)
+    facts, run = exported_model.read_trusted_facts(path, use_recipe=True), exported_model.meeting_run(path)
     return ExportedGenerationTask(run, exported_model.recipe_from_facts(facts), "best", *_UNUSED, file=path)
 
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from clew.data import readers
-from clew.data.readers.hdf5_check import FileChecker
+from clew.data.readers.hdf5_check import FileChecker, check_file
 from clew.data.table import Ragged, Table
 from clew.errors import DataError
 from clew.testing import assert_same_table
@@ -197,6 +197,14 @@ def test_a_file_that_ends_the_process_that_opens_it_is_refused(tmp_path: Path) -
         with pytest.raises(DataError, match=r"ended the process that opened the file \(SIGSEGV\)"):
             waiting.result(timeout=60)
         assert checker.check(path) is False, "the next file has a new process"
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["run"] = np.arange(3)
+        file[b"\xff\xff"] = np.arange(3)
+    with pytest.raises(DataError, match=r"not a readable HDF5 file .*can't decode byte 0xff"):
+        check_file(tmp_path / "a.h5")
 
 
 def _waiting_bytes(pipe: Path) -> int:

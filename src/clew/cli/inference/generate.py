@@ -32,6 +32,9 @@ class GenerateOptions:
     weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best"
     device: Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1.")] = "auto"
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the code of a model that came from elsewhere, now and later.")
+    ] = False
 
     def ranges(self) -> dict[str, tuple[float, float]]:
         """The ranges by name.
@@ -73,6 +76,7 @@ def generate(options: GenerateOptions) -> None:
             weights=options.weights,
             device=options.device,
             replace=options.replace,
+            trust=options.trust,
             progress=show,
         )
     if not current_rank().rank:

@@ -116,7 +116,7 @@ def _opened(location: str) -> Iterator[h5py.File]:
             else:
                 yield stack.enter_context(h5py.File(local_path(location), "r"))  # faster
         except READ_ERRORS as error:
-            raise DataError(f"not a readable HDF5 file ({error})") from error
+            raise DataError(f"not a readable HDF5 file ({error.__cause__ or error})") from error
 
 
 def _usable(dataset: Any) -> bool:

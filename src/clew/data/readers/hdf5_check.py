@@ -26,8 +26,8 @@ from clew.core.process import safe_path
 from clew.data.readers.hdf5_heap import HeapCheckedStream
 from clew.errors import DataError
 
-READ_ERRORS = (OSError, KeyError, RuntimeError, TypeError, ValueError)
-"""What h5py raises for a damaged file."""
+READ_ERRORS = (OSError, KeyError, RuntimeError, SystemError, TypeError, ValueError)
+"""What h5py raises for a damaged file. SystemError: it loses the error of a function that HDF5 called."""
 _SECONDS = 60.0
 """Time for one file: much more than any needs."""
 
@@ -63,7 +63,7 @@ def check_file(path: Path) -> bool:
             check_whole(file)
             return any(dataset.dtype.hasobject for dataset in all_datasets(file).values())
     except READ_ERRORS as error:
-        raise DataError(f"not a readable HDF5 file ({error})") from error
+        raise DataError(f"not a readable HDF5 file ({error.__cause__ or error})") from error
 
 
 def check_whole(file: h5py.File) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import smtplib
 import urllib.request
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from email.message import EmailMessage
+from functools import partial
+from http.client import HTTPException
+from typing import Any
 
 from clew.server.alerts.config import AlertSettings, EmailSettings
 
@@ -38,24 +42,36 @@ class Alert:
         return "\n".join(part for part in (self.title, self.reason, self.link) if part)
 
 
-def deliver(settings: AlertSettings, alert: Alert) -> None:
-    """Send an alert to all places.
+def delivery_places(settings: AlertSettings) -> dict[str, Callable[[Alert], None]]:
+    """Return the places of alerts by name: functions that deliver one.
 
-    Raises:
-        OSError: a place does not answer, or refuses it.
+    They raise OSError if the place does not answer, or refuses the alert.
     """
+    places: dict[str, Callable[[Alert], None]] = {}
     if settings.webhook is not None:
-        _post(settings.webhook, alert)
+        places["webhook"] = partial(_post, settings.webhook)
     if settings.email is not None:
-        _mail(settings.email, alert)
+        places["email"] = partial(_mail, settings.email)
+    return places
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses to go to another address: the administrator named one, and no other is called."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return nothing: the answer is an error."""
 
 
 def _post(address: str, alert: Alert) -> None:
     body = json.dumps({**asdict(alert), "text": alert.text}).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "clew"}
     request = urllib.request.Request(address, body, headers, method="POST")
-    with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # http or https: checked with the settings
-        response.read(1000)
+    try:
+        # http or https: checked with the settings
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_SECONDS) as response:
+            response.read(1000)
+    except HTTPException as error:  # the answer is not HTTP
+        raise OSError(f"the webhook's answer cannot be understood ({type(error).__name__})") from error
 
 
 def _mail(email: EmailSettings, alert: Alert) -> None:

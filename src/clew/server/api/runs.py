@@ -123,7 +123,7 @@ def list_runs(
     for word in search_words(search or ""):
         query = query.where(_matches(word))
     with service.database.read() as connection:
-        query = query.where(run_query(connection, where).condition) if where.strip() else query
+        query = query.where(run_query(connection, caller, where).condition) if where.strip() else query
         page = paginate(connection, query, runs.c.id, dict, limit=limit, after=after)
         return ResultPage(items=run_rows(connection, page.items), next=page.next)
 
@@ -231,7 +231,8 @@ async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body
         if "group" in body.model_fields_set:
             facts["group"] = _new_group(transaction, caller, row, body.group)
         if facts.pop("state", None) and row.state in ("created", "running"):
-            facts |= {"state": "interrupted", "ended": _newest_record_time(transaction, row)}
+            now = {"state": "interrupted", "ended": _newest_record_time(transaction, row), "updated": time.time()}
+            facts |= now
         if facts:
             transaction.execute(runs.update().where(runs.c.id == number).values(facts))
             record_action(transaction, caller, "change run", f"run:{number}", **facts)

@@ -10,9 +10,10 @@ import sqlalchemy as sa
 
 from clew.runs.query import FACTS, QueryError, resolve_name
 from clew.runs.scores import Score
+from clew.server.accounts.caller import Caller
 from clew.server.database.tables import run_values
 from clew.server.runs.evaluations import RunEvaluation
-from clew.server.runs.run_values import known_names, values_of_runs
+from clew.server.runs.run_values import values_of_runs, visible_names
 
 Cells = dict[int, "Score | str"]
 """The cells of a column by run: a score, or text."""
@@ -49,6 +50,7 @@ def metric_columns(cards: Sequence[Mapping[str, Any]], evaluations: Mapping[int,
 
 def chosen_columns(
     connection: sa.Connection,
+    viewer: Caller,
     cards: Sequence[Mapping[str, Any]],
     evaluations: Mapping[int, Mapping[str, RunEvaluation]],
     names: Sequence[str],
@@ -58,7 +60,7 @@ def chosen_columns(
     Raises:
         QueryError: no run has a name.
     """
-    known, scores = known_names(connection), _scores(evaluations)
+    known, scores = visible_names(connection, viewer, names), _scores(evaluations)
     values = values_of_runs(connection, [card["id"] for card in cards])
     columns: dict[str, Cells] = {}
     for name in names:
@@ -76,12 +78,13 @@ def chosen_columns(
 
 
 def groups(
-    connection: sa.Connection, selection: sa.Select[Any], names: Sequence[str], metrics: Sequence[str]
+    connection: sa.Connection, viewer: Caller, selection: sa.Select[Any], names: Sequence[str], metrics: Sequence[str]
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Group runs by the values of settings.
 
     Args:
         connection: An open connection.
+        viewer: Who sees the list.
         selection: The ids of the runs.
         names: Settings whose values form groups.
         metrics: Metrics to average.
@@ -93,7 +96,7 @@ def groups(
     Raises:
         QueryError: no run has a name.
     """
-    known = known_names(connection)
+    known = visible_names(connection, viewer, [*names, *metrics])
     keys, measured = (_full_names(part, known) for part in (names, metrics))
     chosen = selection.subquery()
     columns: list[Any] = []

@@ -15,7 +15,6 @@ from clew.server.dashboard.layout import Phrase
 from clew.server.dashboard.run_cards import LOSS_METRICS
 from clew.server.database.tables import run_values, runs, studies, summary, tags
 from clew.server.runs.run_query import run_query, sort_key
-from clew.server.runs.run_values import known_names
 
 _Text = Annotated[str, Query(max_length=2000)]
 _BEST_LOSS = (
@@ -86,7 +85,7 @@ def selected(connection: sa.Connection, viewer: Caller, selection: RunSelection)
         trials = sa.select(sa.func.max(other.c.id)).where(other.c.study == runs.c.study)
         newest = trials.where(viewer.visible(other), *_marked(other, selection.archived)).scalar_subquery()
         query = query.where(sa.or_(runs.c.study.is_(None), runs.c.id == newest))
-    return query.where(run_query(connection, selection.q).condition) if selection.q.strip() else query
+    return query.where(run_query(connection, viewer, selection.q).condition) if selection.q.strip() else query
 
 
 def _marked(table: sa.FromClause, archived: str) -> list[sa.ColumnElement[bool]]:
@@ -116,7 +115,7 @@ def listed(
     """
     ids = selected(connection, viewer, selection)
     descending, name = selection.sort.startswith("-"), selection.sort.lstrip("-")
-    key = _BEST_LOSS if name == "loss" else sort_key(name, known_names(connection))
+    key = _BEST_LOSS if name == "loss" else sort_key(connection, viewer, name)
     if isinstance(key, int):
         c = run_values.c
         with_value = ids.join(run_values, sa.and_(c.run == runs.c.id, c.name == key))

@@ -20,12 +20,12 @@ from clew.server.dashboard.run_columns import chosen_columns, groups, metric_col
 from clew.server.dashboard.run_list import RunSelection, listed, rows_of, run_selection, selected, study_facts
 from clew.server.database.tables import runs, tags, views
 from clew.server.runs.evaluations import run_evaluations
-from clew.server.runs.run_values import values_of_runs
+from clew.server.runs.run_values import recent_names, values_of_runs
 
 router = layout.router()
 _PAGE = 50
-_COMPLETED_RUNS = 40
-"""Newest runs whose settings and metrics are offered as completions."""
+_NEWEST_RUNS = 40
+"""Newest runs whose metrics are chosen for groups."""
 _GROUP_METRICS = 4
 Offset = Annotated[int, Query(ge=0, le=10**9)]
 
@@ -63,12 +63,14 @@ def _content(connection: sa.Connection, viewer: Caller, selection: RunSelection,
     if selection.group:
         query = selected(connection, viewer, selection)
         metrics = names or _common_metrics(connection, query)
-        measured, rows = groups(connection, query, split_names(selection.group), metrics[:_GROUP_METRICS])
+        measured, rows = groups(connection, viewer, query, split_names(selection.group), metrics[:_GROUP_METRICS])
         return {"runs": [], "groups": rows, "group_names": split_names(selection.group), "group_metrics": measured}
     numbers, note = _sorted(connection, viewer, selection, after)
     cards = run_cards(connection, rows_of(connection, viewer, numbers[:_PAGE]))
     evaluations = run_evaluations(connection, [card["id"] for card in cards])
-    columns = chosen_columns(connection, cards, evaluations, names) if names else metric_columns(cards, evaluations)
+    columns = (
+        chosen_columns(connection, viewer, cards, evaluations, names) if names else metric_columns(cards, evaluations)
+    )
     known = study_facts(connection, {card["study"] for card in cards if card["study"] is not None})
     return {"runs": cards, "metrics": columns, "studies": known, "more": len(numbers) > _PAGE, "note": note}
 
@@ -85,7 +87,7 @@ def _sorted(connection: sa.Connection, viewer: Caller, selection: RunSelection, 
 
 
 def _common_metrics(connection: sa.Connection, query: sa.Select[Any]) -> list[str]:
-    newest = query.order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
+    newest = query.order_by(runs.c.id.desc()).limit(_NEWEST_RUNS)
     values = values_of_runs(connection, list(connection.execute(newest).scalars()))
     names = [name for each in values.values() for name, value in each.items() if "/" in name and value is not None]
     return sorted(dict.fromkeys(names), key=lambda name: (-names.count(name), name.endswith("loss"), name))
@@ -93,9 +95,7 @@ def _common_metrics(connection: sa.Connection, query: sa.Select[Any]) -> list[st
 
 def _completions(connection: sa.Connection, viewer: Caller, all_tags: Iterable[str]) -> list[str]:
     """Return the words that the filter completes: settings and metrics of the newest runs, facts, states and tags."""
-    newest = sa.select(runs.c.id).where(viewer.visible(runs)).order_by(runs.c.id.desc()).limit(_COMPLETED_RUNS)
-    values = values_of_runs(connection, list(connection.execute(newest).scalars()))
-    names = sorted({name for each in values.values() for name in each})
+    names = sorted(recent_names(connection, viewer))
     words = [*(f"state:{each}" for each in STATES), *(f"tag:{each}" for each in all_tags)]
     return [*names, *FACTS, *words]
 

@@ -21,8 +21,9 @@ from clew.runs.query import (
     parse_query,
     resolve_name,
 )
+from clew.server.accounts.caller import Caller
 from clew.server.database.tables import run_values, runs, tags, users
-from clew.server.runs.run_values import known_names
+from clew.server.runs.run_values import recent_names, visible_names
 
 _COLUMNS: dict[str, sa.ColumnElement[Any]] = {
     "speed": runs.c.samples_per_second,
@@ -42,31 +43,42 @@ class RunQuery:
 
     condition: sa.ColumnElement[bool]
     names: Mapping[str, int]
-    """The ids of the names of all settings and metrics."""
+    """The ids of the names of settings and metrics."""
 
 
-def run_query(connection: sa.Connection, text: str) -> RunQuery:
+def run_query(connection: sa.Connection, caller: Caller, text: str) -> RunQuery:
     """Return the condition of a query on `runs`.
 
     Args:
         connection: An open connection.
+        caller: Who asks. Only names of runs that the caller may see are known.
         text: The query.
 
     Raises:
         QueryError: it cannot be understood, or no run has a name in it.
     """
     query = parse_query(text)
-    names = known_names(connection)
-    check_names(query, text, names)
+    names = visible_names(connection, caller, {condition.name for condition in query.conditions()})
+    try:
+        check_names(query, text, names)
+    except QueryError:
+        check_names(query, text, {*names, *recent_names(connection, caller)})  # suggests more names
+        raise
     return RunQuery(_condition(query, names), names)
 
 
-def sort_key(name: str, names: Mapping[str, int]) -> sa.ColumnElement[Any] | int:
+def sort_key(connection: sa.Connection, caller: Caller, name: str) -> sa.ColumnElement[Any] | int:
     """Return what runs are sorted by: a column for a fact, the id of a name for a setting or metric.
+
+    Args:
+        connection: An open connection.
+        caller: Who asks.
+        name: A fact, setting or metric.
 
     Raises:
         QueryError: no run has this name.
     """
+    names = visible_names(connection, caller, {name})
     full = resolve_name(name, names)
     if full is None or full == "tag":
         raise QueryError(f"runs cannot be sorted by '{name}': no run has it")

@@ -14,13 +14,18 @@ import sqlalchemy as sa
 
 from clew.runs.comparison import flatten_settings
 from clew.runs.record_metrics import clean_text, finite_number
-from clew.server.database.tables import run_values, value_names
+from clew.server.accounts.caller import Caller
+from clew.server.database.tables import run_values, runs, value_names
 from clew.server.database.writer import Transaction
 
 _MAX_SETTINGS = 500
 """Settings of a run that are stored as values."""
 _MAX_NAME = 200
 _MAX_TEXT = 300
+_MAX_IDS = 500
+"""Ids in one query."""
+_RECENT_RUNS = 40
+"""Runs whose names are completed and suggested."""
 _UPSERT = sa.text(
     "INSERT INTO run_values (run, name, number, text) VALUES (:run, :name, :number, :text) "
     "ON CONFLICT (run, name) DO UPDATE SET number = excluded.number, text = excluded.text"
@@ -75,10 +80,41 @@ def known_names(connection: sa.Connection, names: Iterable[str] | None = None) -
     return {row.name: row.id for row in connection.execute(query)}
 
 
-def values_of_runs(connection: sa.Connection, runs: Collection[int]) -> dict[int, dict[str, Any]]:
+def visible_names(connection: sa.Connection, caller: Caller, typed: Collection[str]) -> dict[str, int]:
+    """Return the ids of names that a typed name can mean, of runs that the caller may see.
+
+    Names of other runs must not count: they would be told to everybody, and `a.lr` of one user would be what `lr` means
+    for all.
+
+    Args:
+        connection: An open connection.
+        caller: Who asks.
+        typed: Names as `resolve_name` takes them: whole, or the ends of names.
+    """
+    ends = tuple(f"{sign}{name}" for name in typed for sign in "./")
+    meant = {number: name for name, number in known_names(connection).items() if name in typed or name.endswith(ends)}
+    of_run = sa.select(run_values.c.run).join(runs, runs.c.id == run_values.c.run)
+    has_run = of_run.where(run_values.c.name == value_names.c.id, caller.visible(runs)).exists()
+    numbers, found = list(meant), dict[str, int]()
+    for first in range(0, len(numbers), _MAX_IDS):
+        chosen = value_names.c.id.in_(numbers[first : first + _MAX_IDS])
+        found |= {
+            meant[number]: number for number in connection.scalars(sa.select(value_names.c.id).where(chosen, has_run))
+        }
+    return found
+
+
+def recent_names(connection: sa.Connection, caller: Caller) -> set[str]:
+    """Return the names of the newest runs that the caller may see."""
+    newest = sa.select(runs.c.id).where(caller.visible(runs)).order_by(runs.c.id.desc()).limit(_RECENT_RUNS)
+    values = values_of_runs(connection, list(connection.scalars(newest)))
+    return {name for each in values.values() for name in each}
+
+
+def values_of_runs(connection: sa.Connection, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
     """Return all values of some runs, by run and name: numbers, or text."""
     query = sa.select(run_values.c.run, value_names.c.name, run_values.c.number, run_values.c.text)
-    query = query.join(value_names, value_names.c.id == run_values.c.name).where(run_values.c.run.in_(list(runs)))
+    query = query.join(value_names, value_names.c.id == run_values.c.name).where(run_values.c.run.in_(list(numbers)))
     by_run: dict[int, dict[str, Any]] = {}
     for run, name, number, text in connection.execute(query).all():
         by_run.setdefault(run, {})[name] = text if number is None else number
