@@ -52,7 +52,7 @@ class InputColumns(Section):
     """Scaling of each feature, fitted to the training data: mean 0 and standard deviation 1, or the range [-1, 1].
     An exported model includes it."""
     line: Literal["auto", "event", "item"] = "auto"
-    """What a line of a text file is. item: an item of the event whose number is in the column `event`; the other columns
+    """What a line of a text file is. item: an item of the event whose number is in the column `event`; other columns
     are ragged. auto: an item if there is a column `event`, else an event."""
 
 
