@@ -241,6 +241,50 @@ def recorded_steps() -> str:
     )
 
 
+def kernels() -> str:
+    """One block of the liquid-argon network, in plain PyTorch and in one kernel."""
+    picture = Picture("a block in plain PyTorch writes whole images three times; one kernel writes active cells once")
+    columns = [
+        (
+            "plain PyTorch",
+            [
+                (["image", "all pixels"], "data"),
+                (["convolution", "25 products per position"], "code"),
+                (["all positions", "written, then read"], "lost"),
+                (["bias and ELU"], "code"),
+                (["all positions", "written, then read"], "lost"),
+                (["maximum of 5x5"], "code"),
+                (["cells"], "state"),
+            ],
+        ),
+        (
+            "kernel of clew",
+            [
+                (["image and list of active cells", "cells that see charge"], "data"),
+                (
+                    ["one kernel, active cells only", "convolution in registers", "maximum of 5x5", "bias and ELU"],
+                    "code",
+                ),
+                (["cells, and the winning position", "of each, for the gradient"], "state"),
+            ],
+        ),
+    ]
+    height = 0.0
+    for number, (name, stops) in enumerate(columns):
+        x, width, y = 10 + 270 * number, 250, 34.0
+        picture.text(x + width / 2, 22, name, bold=True)
+        for place, (lines, kind) in enumerate(stops):
+            y += picture.box(x, y, width, lines, kind=kind)
+            if place + 1 < len(stops):
+                picture.line(x + width / 2, y, x + width / 2, y + 21)
+                y += 22
+        height = max(height, y)
+    picture.text(280, 300, "Inactive cells of a channel have one", size=13, anchor="start")
+    picture.text(280, 318, "value. It is computed once.", size=13, anchor="start")
+    picture.height = int(height + 10)
+    return picture.svg()
+
+
 PICTURES = {
     "event-path": event_path,
     "content-keys": content_keys,
@@ -254,6 +298,7 @@ PICTURES = {
     "batch-lease": batch_lease,
     "file-lease": file_lease,
     "recorded-steps": recorded_steps,
+    "kernels": kernels,
 }
 """File name without its end, and the function that returns the SVG."""
 

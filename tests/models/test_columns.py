@@ -331,3 +331,29 @@ def test_a_run_is_resumed_with_the_function_that_makes_its_model(tmp_path: Path)
 
     clew.train(build, (x, y), epochs=1, output=tmp_path / "run")
     assert resume(tmp_path / "run", epochs=2, recipe=build).state == "finished"
+
+
+@pytest.mark.parametrize(("first", "words"), [("pt", ()), ("event", ("--set", "columns.line=event"))])
+def test_a_text_file_with_one_event_per_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, words: tuple[str, ...]
+) -> None:
+    eta = np.random.default_rng(5).normal(size=200)
+    lines = [f"{number},{value},{int(value > 0)}" for number, value in enumerate(eta)]
+    (tmp_path / "events.csv").write_text("\n".join([f"{first},eta,signal", *lines]) + "\n")
+    (tmp_path / "net.py").write_text(NET.replace("inputs=4, outputs=3", "inputs=1, outputs=2"))
+    monkeypatch.chdir(tmp_path)
+    options = ("--train", "events.csv", "--features", "eta", "--labels", "signal", "--epochs", "1")
+    ended = command("train", "--model", "net.py:build", *options, *words, *QUICK_WORDS, "runs/csv")
+    assert ended.code == 0, ended.err
+    run = Run.open("runs/csv")
+    assert clew.predict(run, input=["events.csv"])["output"].shape == (200, 2)
+
+
+def test_settings_of_columns_and_loss_count_too(files: Path, tmp_path: Path) -> None:
+    words = f"train --model {files}/net.py:build --train {files}/a1.h5 --features X --labels Y --epochs 1"
+    chosen = ("--set", "columns.scale=standard", "--set", "columns.select=pt > 10", "--set", "loss=cross_entropy")
+    ended = command(*words.split(), *chosen, *QUICK_WORDS, tmp_path / "run")
+    assert ended.code == 0, ended.err
+    data = Run.open(tmp_path / "run").config().data
+    assert data["columns"]["scale"] == "standard" and data["columns"]["select"] == "pt > 10"
+    assert data["loss"] == "cross_entropy"

@@ -295,6 +295,8 @@ def test_log_in_make_a_token_and_revoke_it(shared_server: Live, tmp_path: Path) 
         assert client.get("/api/v1/me").json()["scopes"] == ["read"]
         assert run_clew("token", "revoke", number).returncode == 0
         assert client.get("/api/v1/me").status_code == 401
+    missing = run_clew("token", "create", "cluster", "--user", "eve")
+    assert missing.returncode == 2 and "no such user: eve; administrators create users" in missing.stderr
     wrong = run_clew("login", shared_server.url, "--token", "clew_wrong")
     assert wrong.returncode == 2 and "not good here" in wrong.stderr
     assert json.loads((tmp_path / "login.json").read_text())["token"] == shared_server.token

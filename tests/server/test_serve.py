@@ -33,6 +33,7 @@ def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) ->
     assert refused.returncode == 2 and "there is no token yet" in refused.stderr
     created = _run_clew("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
     assert created.returncode == 0, created.stderr
+    assert len(created.stdout.split()) == 1 and "only time" in created.stderr  # so `> token` is a file for `clew login`
     live = Live(tmp_path / "service", ("--no-agent", "--host", "0.0.0.0"))
     live.start()
     live.url = live.url.replace("0.0.0.0", "127.0.0.1")

@@ -30,6 +30,8 @@ FEATURES, LABELS = "features", "labels"
 USUAL_NAMES = ((FEATURES, LABELS), ("X", "Y"), ("X", "y"), ("x", "y"))
 """Names of features and labels that are recognised."""
 SCALES: dict[str, type[Standard | MinMax]] = {"standard": Standard, "min_max": MinMax}
+EVENT_OF_LINE = {"auto": None, "event": "", "item": "event"}
+"""The text reader's setting `event` for each meaning of a line."""
 MAX_CONFUSION_CLASSES = 50
 """Largest number of classes for which a confusion matrix is drawn."""
 
@@ -49,6 +51,9 @@ class InputColumns(Section):
     scale: Literal["none", "standard", "min_max"] = "none"
     """Scaling of each feature, fitted to the training data: mean 0 and standard deviation 1, or the range [-1, 1].
     An exported model includes it."""
+    line: Literal["auto", "event", "item"] = "auto"
+    """What a line of a text file is. item: an item of the event whose number is in the column `event`; other columns
+    are ragged. auto: an item if there is a column `event`, else an event."""
 
 
 class ModelSource(Section):
@@ -112,8 +117,9 @@ class Columns(Recipe):
         return _unpickle, (type(self), config, cloudpickle.dumps(self._model), False)
 
     def read(self, path: str) -> Iterable[Table]:
-        if readers.kind_of(path) in ("text", "trackml"):
-            return readers.read(path)
+        kind = readers.kind_of(path)
+        if kind in ("text", "trackml"):
+            return readers.read(path, **({"event": EVENT_OF_LINE[self.config.columns.line]} if kind == "text" else {}))
         needed = self._input_columns()
         return readers.read(path, columns=needed, optional=[name for name in EVENT_COLUMNS if name not in needed])
 

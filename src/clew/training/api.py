@@ -20,7 +20,7 @@ from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease, sole_attempt
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models import loading
-from clew.models.columns import Columns
+from clew.models.columns import Columns, InputColumns
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.console_log import captured_console
@@ -91,7 +91,7 @@ def train(
         seed: Seed of the initial weights and of the order of the samples.
         **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}`, `replicas=100` (an
             ensemble) or `start_from=run` (weights to start from). With a model also `features`, `labels`, `weight`,
-            `select`, `scale`, `loss`, `estimator`. Settings replace values in `config`; see `TrainSettings`.
+            `select`, `scale`, `line`, `loss`, `estimator`. Settings replace values in `config`; see `TrainSettings`.
 
     Returns:
         The finished run. `run.replicas()` are the members of an ensemble.
@@ -349,7 +349,7 @@ def _from_model(
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """Make a recipe and a dataset from a model and plain data. Also return the settings that are left for training."""
     train_data, val_data = data
-    columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
+    columns = {name: settings.pop(name, None) for name in InputColumns.model_fields}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
     options = {name: settings.pop(name) for name in _MODEL_SETTINGS if name in settings}
     options = {name: value for name, value in options.items() if value is not None}

@@ -20,6 +20,8 @@ class ModelSettings(TypedDict, total=False):
     weight: str | None
     select: str | None
     scale: str | None
+    line: str | None
+    """What a line of a text file is: "auto", "event" or "item"."""
     loss: Any
     """A name, or a function of outputs and labels."""
     arguments: Mapping[str, Any]

@@ -204,5 +204,13 @@ def test_a_line_may_be_an_event(write: Any, size: float) -> None:
     assert table.fixed("odd").dtype == np.int64 and len(table) == 40
 
 
+@pytest.mark.parametrize("settings", [{}, {"columns": ["pt", "label"]}])
+def test_without_an_event_column_every_line_is_an_event(write: Any, settings: dict[str, Any]) -> None:
+    path = write("pt,label\n52.5,1\n20.5,0\n")
+    assert whole(path, **settings).fixed("pt").tolist() == [52.5, 20.5]
+    schema = readers.read(str(path), **settings)[0].schema
+    assert not any(field.ragged for field in schema.values())
+
+
 def test_a_wrong_line_is_reported_where_one_line_is_one_event(write: Any) -> None:
     assert problem(write("a,b\n1,2\n3\n"), event="") == "line 3: 1 columns, expected 2: a b"

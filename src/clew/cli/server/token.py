@@ -54,7 +54,8 @@ def create(
         body = {"name": name, "scopes": scopes, "user": user, "days": None if seconds is None else seconds / 86400}
         with _connect() as connection:
             text = connection.call("POST", "/tokens", body=body, repeatable=False)["token"]
-    console.print(f"{bold(text)}\n[dim]This is the only time it is shown.[/]")
+    console.print(bold(text))
+    typer.secho("This is the only time it is shown.", dim=True, err=True)
 
 
 @app.command("list")
@@ -110,7 +111,7 @@ def _on_database(config: Any, name: str, scopes: list[str], seconds: float | Non
 
     opened = import_server_name("clew.server.service", "Service")
     if not Path(config.folder).is_dir() and config.database is None:
-        console.print(f"[dim]creating {config.folder}[/]")
+        typer.secho(f"creating {config.folder}", dim=True, err=True)  # standard output has the token only
     service = opened.open(config)
     try:
         return str(service.local_token(user or getpass.getuser(), name=name, scopes=scopes, seconds=seconds))

@@ -124,12 +124,13 @@ def _train_model(task: TrainTask, settings: list[str], view: RunView) -> Run:
     from clew.training.api import train
 
     loaded = load_settings("columns", settings)
-    model = loaded.recipe.config.model
+    model, columns = loaded.recipe.config.model, loaded.recipe.config.columns
     options: dict[str, Any] = {**to_data(loaded.train), "arguments": model.arguments}
     options |= {"outputs": model.outputs, "penalties": model.penalties, "estimator": task.estimator}
     options |= {"negative_weights": model.negative_weights, "batch": model.batch}
     if loaded.train.batch_size == loaded.recipe.defaults["train"]["batch_size"]:
         del options["batch_size"]  # a data module may have its own
+    options |= {**to_data(columns), "loss": loaded.recipe.config.loss}
     options |= {name: value for name, value in _columns(task).items() if value is not None}
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))

@@ -42,6 +42,7 @@ class TextLayout:
     integers: tuple[str, ...]
 
 
+EVENT = "event"
 _MM = dict.fromkeys(("x", "y", "z"), "mm")
 LAYOUTS: dict[str, TextLayout] = {
     "bes3": TextLayout(("event", "x", "y", "z", "station", "track"), _MM, ("station", "track")),
@@ -68,10 +69,10 @@ class TextReader(Reader):
     """Names in the order of the file, if there is neither a layout nor a header. If a header has exactly the names of
     the
     layout or of `columns`, it sets their order."""
-    event: str = "event"
-    """The column with the number of the event. Consecutive lines with the same number are one event. In a file that
-    fits
-    into one piece the lines may have any order. If empty, every line is an event, and no column is ragged."""
+    event: str | None = None
+    """The column with the number of the event, by default `event` if there is such a column. Consecutive lines with the
+    same number are one event. In a file that fits into one piece the lines may have any order. If it is empty, or there
+    is no column `event`, every line is an event, and no column is ragged."""
     integers: tuple[str, ...] = ("station", "track")
     """Columns of integers. For a layout they are known."""
     units: dict[str, str] = {}
@@ -83,15 +84,15 @@ class TextReader(Reader):
         names = self._names()
         if not names:
             return None
-        units, integers, ragged = self._units(), self._integers(), bool(self.event)
+        units, integers, event = self._units(), self._integers(), self._event(names)
         inside = {
-            name: Field("<i8" if name in integers else "<f8", ragged=ragged, unit=units.get(name, ""))
+            name: Field("<i8" if name in integers else "<f8", ragged=bool(event), unit=units.get(name, ""))
             for name in names
-            if name != self.event
+            if name != event
         }
-        if not self.event:
+        if not event:
             return inside
-        return {self.event: Field("<i8", unit=units.get(self.event, "")), **inside}
+        return {event: Field("<i8", unit=units.get(event, "")), **inside}
 
     def pieces(self, location: str) -> list[FilePiece]:
         with without_file_name(location):
@@ -105,12 +106,12 @@ class TextReader(Reader):
             lines = cut_events(stream, piece, form, begin)
             try:
                 columns = parse(lines.data, form)
-                if self.event and (piece.start > 0 or piece.stop < stream.seek(0, 2)):
-                    _check_order(columns[self.event], lines.before, lines.data, form)
+                if form.event and (piece.start > 0 or piece.stop < stream.seek(0, 2)):
+                    _check_order(columns[form.event], lines.before, lines.data, form)
             except LineError as error:
                 line = count_lines(stream, lines.start) + error.line + 1
                 raise DataError(f"line {line}: {error}") from error
-        return self._table(columns, self._names() or form.names)
+        return self._table(columns, self._names() or form.names, form.event)
 
     def _format(self, stream: BinaryIO) -> tuple[TextFormat, int]:
         """Return the columns of a file, and the position of the first line after a header."""
@@ -130,11 +131,17 @@ class TextReader(Reader):
             raise DataError(f"{where}: {len(fields)} columns, expected {len(names)}: {' '.join(names)}")
         if len(set(names)) < len(names):
             raise DataError(f"{where}: two columns have the same name: {' '.join(names)}")
-        if self.event and self.event not in names:
-            hint = nearest(self.event, names)
-            raise DataError(f"no column '{self.event}' with the number of the event{hint} (the reader's setting event)")
-        counted = (self.event,) if self.event else ()
-        return TextFormat(names, self.event, (*counted, *self._integers()), delimiter), place
+        event = self._event(names)
+        if event and event not in names:
+            hint = nearest(event, names)
+            raise DataError(f"no column '{event}' with the number of the event{hint} (the reader's setting event)")
+        counted = (event,) if event else ()
+        return TextFormat(names, event, (*counted, *self._integers()), delimiter), place
+
+    def _event(self, names: tuple[str, ...]) -> str:
+        if self.event is None:
+            return EVENT if EVENT in names else ""
+        return self.event
 
     def _names(self) -> tuple[str, ...]:
         return LAYOUTS[self.layout].columns if self.layout else self.columns
@@ -145,20 +152,20 @@ class TextReader(Reader):
     def _integers(self) -> tuple[str, ...]:
         return LAYOUTS[self.layout].integers if self.layout else self.integers
 
-    def _table(self, columns: Columns, names: tuple[str, ...]) -> Table:
-        if not self.event:
+    def _table(self, columns: Columns, names: tuple[str, ...], event: str) -> Table:
+        if not event:
             return make_table({name: columns[name] for name in names}, self._units())
-        numbers = columns[self.event]
+        numbers = columns[event]
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
             columns = {name: column[order] for name, column in columns.items()}
-            numbers = columns[self.event]
+            numbers = columns[event]
         begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
         share = Ragged(numbers, np.append(begins, len(numbers)))
-        inside: dict[str, Any] = {name: share.share(columns[name]) for name in names if name != self.event}
+        inside: dict[str, Any] = {name: share.share(columns[name]) for name in names if name != event}
         if self.layout == "bmn":  # the silicon stations come before the GEM ones, which count from 0 again
             inside["station"] = share.share(columns["station"] + 3 * (columns["det"] == 1))
-        return make_table({self.event: numbers[begins], **inside}, self._units())
+        return make_table({event: numbers[begins], **inside}, self._units())
 
 
 def _check_order(numbers: NDArray[Any], before: float | None, data: bytes, form: TextFormat) -> None:

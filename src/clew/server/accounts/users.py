@@ -30,7 +30,7 @@ def user_id(connection: sa.Connection, name: str) -> int:
     """
     number = connection.execute(sa.select(users.c.id).where(users.c.name == name)).scalar()
     if number is None:
-        raise not_found("user", name)
+        raise RequestError(404, f"no such user: {name}", hint="administrators create users with POST /api/v1/users")
     return int(number)
 
 
