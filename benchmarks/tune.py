@@ -110,7 +110,7 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
             "model.dropout": rng.uniform(0, 0.5),
             "model.hidden": rng.choice([32, 64, 128]),
         }
-        study._optuna.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=rng.random()))
+        study.optuna_study.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=rng.random()))
     start = time.perf_counter()
     again = Study.open(scratch / "long")
     conditions["open_seconds"] = round(time.perf_counter() - start, 2)

@@ -1,4 +1,4 @@
-"""Limits on the size of files and functions, so that each can be read at once."""
+"""Limits on the size of files and functions, so that each can be read at once; tests read no private name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ MIGRATIONS = SOURCE / "server" / "database" / "migrations" / "versions"
 FILE_LINES = 400
 FUNCTION_LINES = 60
 """With the docstring, without decorators."""
+
+_NOT_PRIVATE = {"_replace", "_fields", "_repr_html_"}
+"""Of named tuples and of notebooks."""
+_OWN_OR_LIBRARY = {"self", "cls", "os", "sys", "subprocess.Popen", "threading", "atexit", "runpy", "torch"}
 
 
 def _files() -> list[Path]:
@@ -37,3 +41,29 @@ def test_no_function_is_longer_than_the_limit() -> None:
     lengths = dict(function for path in _files() for function in _functions(path))
     assert len(lengths) > 3000  # the source was found
     assert {name: lines for name, lines in lengths.items() if lines > FUNCTION_LINES} == {}
+
+
+def _private_names(path: Path) -> Iterator[str]:
+    """What a test reads, imports or replaces although its name says that it is private."""
+    tree = ast.parse(path.read_text())
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} | _OWN_OR_LIBRARY
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) if ast.unparse(node.value) not in own:
+                names = [name]
+            case ast.ImportFrom(module=str(module)) if module.startswith("clew"):
+                names = [alias.name for alias in node.names]
+            case ast.Call(func=ast.Attribute(attr="setattr")):
+                texts = [value.value for value in node.args[:2] if isinstance(value, ast.Constant)]
+                names = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+            case _:
+                continue
+        for name in names:
+            if name.startswith("_") and not name.startswith("__") and name not in _NOT_PRIVATE:
+                yield f"{path.name}:{node.lineno} {name}"
+
+
+def test_tests_read_no_private_names() -> None:
+    tests = [path for path in Path(__file__).parent.rglob("*.py") if path.parent.name != "warm_processes"]
+    assert len(tests) > 300  # the tests were found
+    assert [name for path in sorted(tests) for name in _private_names(path)] == []

@@ -130,7 +130,7 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
 
 def test_many_rows_ask_more_of_each() -> None:
     rows = [compare.ComparedFigure("", 1.0, 2.0, p) for p in (0.03, None, 0.01, 0.04)]
-    assert [row.p for row in compare._corrected(rows)] == [0.06, None, 0.03, 0.06]
+    assert [row.p for row in compare.corrected(rows)] == [0.06, None, 0.03, 0.06]
 
 
 def test_a_comparison_names_what_else_is_not_the_same(tmp_path: Path) -> None:

@@ -50,17 +50,17 @@ def test_a_target_is_reached_in_the_direction_of_the_metric() -> None:
 
 def test_the_default_target_is_a_little_below_the_reference() -> None:
     reference = StrategyRun("allreduce", "unlimited", "r", curve=[(1.0, 0.9), (2.0, 0.8)])
-    assert strategies._with_value(StrategyGoal("f1", "maximize"), reference).value == 0.784
-    assert strategies._with_value(StrategyGoal("loss", "minimize"), reference).value == 0.816
+    assert strategies.with_value(StrategyGoal("f1", "maximize"), reference).value == 0.784
+    assert strategies.with_value(StrategyGoal("loss", "minimize"), reference).value == 0.816
     with pytest.raises(ConfigError, match="choose another with --metric"):
-        strategies._with_value(StrategyGoal("f2", "maximize"), StrategyRun("allreduce", "unlimited", "r"))
+        strategies.with_value(StrategyGoal("f2", "maximize"), StrategyRun("allreduce", "unlimited", "r"))
 
 
 def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
     joined = [note(joined=1), note(), note(joined=2), note(joined=3)]
     written(tmp_path / "runs" / "a", start(), plan(), *joined, *training(), end())
     trial = StrategyRun("gem", "1Gbit", "runs/a")
-    strategies._read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.6), 2)
+    strategies.read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.6), 2)
     # the second worker's note is record 4; the second validation, the first with f1 above 0.6, is record 16
     assert trial.seconds == pytest.approx(1.2) and trial.epochs == 3
     assert trial.samples == 8 * 64 and trial.best == pytest.approx(0.75)
@@ -69,7 +69,7 @@ def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
 def test_time_counts_from_the_plan_if_no_worker_joins(tmp_path: Path) -> None:
     written(tmp_path / "runs" / "a", start(), plan(), *training())
     trial = StrategyRun("allreduce", "1Gbit", "runs/a")
-    strategies._read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.9), 2)
+    strategies.read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.9), 2)
     assert trial.seconds is None and [round(at, 3) for at, _ in trial.curve] == [0.5, 1.1, 1.7]
 
 

@@ -89,7 +89,7 @@ def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path)
     def work(rank: int) -> None:
         rank_task = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
         met = open_store_at(store, rank, ranks) if ranks > 1 else None
-        results[rank] = parallel_inference._rank(
+        results[rank] = parallel_inference.run_rank(
             rank_task, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.mutation.runner import ROOT
+
 
 @dataclass(frozen=True)
 class Bug:
@@ -17,3 +19,20 @@ class Bug:
     after: str
     tests: str
     """Arguments of pytest, below `tests`."""
+
+    @property
+    def line(self) -> int:
+        """Where the text begins."""
+        text = (ROOT / "src/clew" / self.file).read_text()
+        return text[: text.index(self.before)].count("\n") + 1
+
+    def has_moved(self) -> bool:
+        """Whether its text no longer occurs exactly once."""
+        return (ROOT / "src/clew" / self.file).read_text().count(self.before) != 1
+
+    def apply(self, text: str) -> str:
+        """The text of its file with the bug."""
+        return text.replace(self.before, self.after)
+
+    def __str__(self) -> str:
+        return self.name

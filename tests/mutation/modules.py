@@ -2,33 +2,89 @@
 
 from __future__ import annotations
 
+_RULES = "training/asynchronous/test_rules.py"
+_ENGINE = "training/test_engine.py"
+_FLOW = "recipes/particleflow/test_metrics.py"
+_SHOWERS = "recipes/fastsim/test_scaling.py recipes/fastsim/test_shower_flow.py"
+_ACCOUNTS = "server/test_tokens.py server/test_caller.py"
+
 MODULES: dict[str, dict[str, str]] = {
-    "numeric": {
-        "training/asynchronous/rules/backup.py": "training/asynchronous/test_rules.py",
-        "training/asynchronous/rules/diloco.py": "training/asynchronous/test_rules.py",
-        "training/asynchronous/rules/downpour.py": "training/asynchronous/test_rules.py",
-        "training/asynchronous/rules/easgd.py": "training/asynchronous/test_rules.py",
-        "training/asynchronous/rules/gem.py": "training/asynchronous/test_rules.py",
-        "training/asynchronous/rules/worker_side.py": "training/asynchronous/test_rules.py",
-        "training/schedule.py": "training/test_engine.py",
+    "asynchronous rules": {
+        "training/asynchronous/rules/backup.py": _RULES,
+        "training/asynchronous/rules/diloco.py": _RULES,
+        "training/asynchronous/rules/downpour.py": _RULES,
+        "training/asynchronous/rules/easgd.py": _RULES,
+        "training/asynchronous/rules/gem.py": _RULES,
+        "training/asynchronous/rules/worker_side.py": _RULES,
+        "training/asynchronous/batch_leases.py": "training/asynchronous/test_batch_leases.py",
+    },
+    "training": {
+        "training/schedule.py": _ENGINE,
+        "training/engine.py": _ENGINE,
+        "training/optimizer.py": f"{_ENGINE} training/test_optimizer.py",
+        "training/early_stopping.py": "training/test_control.py",
+        "training/stop_signal.py": "training/test_stop_signal.py",
+    },
+    "data": {
         "data/dataset/sampler.py": "data/dataset/test_sampler.py",
+        "data/dataset/balance.py": "data/dataset/test_sampler.py",
+        "data/transforms/coordinates.py": "data/transforms/test_coordinates.py",
         "data/transforms/reweight.py": "data/transforms/test_reweight.py",
         "data/transforms/scale.py": "data/transforms/test_scale.py",
+        "data/transforms/select.py": "data/transforms/test_select.py",
+        "data/transforms/tracks.py": "data/transforms/test_tracks.py",
+        "data/expression/operations.py": "data/expression/test_expression.py",
+        "data/expression/syntax.py": "data/expression/test_expression.py",
         "data/table/concatenation.py": "data/table/test_table.py",
+        "data/table/ragged.py": "data/table/test_ragged.py",
         "inference/export/preprocessing.py": "inference/export/test_preprocessing.py",
-        "tuning/folds.py": "tuning/test_folds.py",
+    },
+    "metrics": {
         "core/intervals.py": "test_metrics.py",
         "metrics.py": "test_metrics.py",
+        "recipes/tracking/metrics.py": "recipes/tracking/test_metrics.py recipes/tracking/test_matching.py",
+        "recipes/tracking/matching.py": "recipes/tracking/test_matching.py",
+        "recipes/particleflow/loss.py": _FLOW,
+        "recipes/particleflow/metrics.py": _FLOW,
+        "recipes/particleflow/metric_types.py": _FLOW,
+        "recipes/particleflow/jet_metrics.py": _FLOW,
+        "recipes/jets/metrics.py": "recipes/jets/test_roc_metrics.py",
+        "recipes/jets/roc_metrics.py": "recipes/jets/test_roc_metrics.py",
+        "recipes/fastsim/metrics.py": "recipes/fastsim/test_recipe.py",
+        "recipes/fastsim/quality/distances.py": "recipes/fastsim/quality/test_comparison.py",
+        "recipes/fastsim/symmetry.py": "recipes/fastsim/test_symmetry.py",
+        "recipes/fastsim/layer_scaler.py": _SHOWERS,
+        "recipes/fastsim/voxel_scaler.py": _SHOWERS,
+    },
+    "tuning and benchmarks": {
+        "tuning/config.py": "tuning/test_space.py",
+        "tuning/space.py": "tuning/test_space.py",
+        "tuning/folds.py": "tuning/test_folds.py",
+        "tuning/study_cost.py": "tuning/test_page.py",
+        "bench/scaling/forecast.py": "bench/test_scale.py",
+        "bench/scaling/results.py": "bench/test_scale.py",
+        "bench/strategies/results.py": "bench/test_strategies.py",
+        "bench/workload/hepscore.py": "bench/test_hepscore.py",
+        "bench/workload/results.py": "bench/test_workload.py",
     },
     "security": {
         "core/private_files.py": "core/test_private_files.py",
         "core/trust.py": "core/test_trust.py security/test_trust.py",
-        "server/accounts/caller.py": "server/test_access_control.py server/test_accounts.py",
+        "core/file_lock.py": "core/test_file_lock.py",
+        "client/credentials.py": "client/test_credentials.py",
+        "data/readers/safe_pickle.py": "data/readers/test_pickle_file.py",
+        "server/accounts/audit.py": _ACCOUNTS,
+        "server/accounts/caller.py": _ACCOUNTS,
         "server/accounts/rate_limit.py": "server/test_rate_limit.py",
-        "server/accounts/tokens.py": "server/test_accounts.py server/test_access_control.py",
-        "server/accounts/users.py": "server/test_accounts.py",
+        "server/accounts/tokens.py": _ACCOUNTS,
+        "server/accounts/users.py": _ACCOUNTS,
+        "server/storage/artefact_store.py": "server/test_artefacts.py",
+        "server/storage/quota.py": "server/test_artefacts.py",
+        "training/asynchronous/messaging/frames.py": "security/test_wire.py",
+        "training/asynchronous/messaging/join_token.py": "security/test_wire.py",
     },
 }
+"""Tests that start a process or a server are left out, as in `make test-quick`."""
 EQUIVALENT: dict[str, tuple[str, ...]] = {
     "core/intervals.py": ("valid = (total > 0) & (squares > 0)",),  # a total of 0 gives NaN anyway
     "training/asynchronous/rules/worker_side.py": ("self._update.copy_(self._base - self.model.weights)",),  # on a GPU

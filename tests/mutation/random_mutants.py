@@ -8,16 +8,14 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.mutation.modules import EQUIVALENT, MODULES
-from tests.mutation.operators import Mutant, mutants
-from tests.mutation.runner import preload, run_tests, source_copy
-
-_SLOWER, _LEAST_SECONDS = 10, 60
-"""Tests that take this many times as long as without a fault, and this many seconds, hang."""
+from tests.mutation.operators import mutants
+from tests.mutation.planter import Target, results
+from tests.mutation.runner import preload, source_copy
 
 
 def main(arguments: list[str]) -> int:
@@ -30,48 +28,42 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     preload()
     noticed: Counter[str] = Counter()
-    planted: Counter[str] = Counter()
-    for package, files in MODULES.items():
-        for file, tests in files.items():
-            if options.texts and not any(text in f"{package} {file}" for text in options.texts):
+    with source_copy() as source:
+        targets = list(_targets(source, options.texts, options.count, options.seed))
+        for name, mutant, is_noticed in results(source, targets, ["-p", "tests.quick"]):
+            noticed[name] += is_noticed
+            if not is_noticed:
+                print(f"SURVIVED {name}:{mutant}" if mutant else f"fails without a fault: {name}", flush=True)
+    packages = dict.fromkeys(target.package for target in targets)
+    scores = [_print_score(package, targets, noticed, options) for package in packages]
+    return int(min(scores) < options.least)
+
+
+def _targets(source: Path, texts: Sequence[str], count: int, seed: int) -> Iterator[Target]:
+    """The files whose path or package contains one of the texts, each with some of its mutants."""
+    for package, modules in MODULES.items():
+        for file, tests in modules.items():
+            if texts and not any(text in f"{package} {file}" for text in texts):
                 continue
-            with source_copy() as source:
-                killed, total = _try_file(source, file, tests.split(), options.count, options.seed)
-            noticed[package] += killed
-            planted[package] += total
-    for package in planted:
-        print(f"{package}: {noticed[package]} of {planted[package]} noticed, {noticed[package] / planted[package]:.0%}")
-    return int(any(noticed[package] < options.least * planted[package] for package in planted))
+            text = (source / "clew" / file).read_text()
+            lines = text.splitlines()
+            known = EQUIVALENT.get(file, ())
+            every = [each for each in mutants(text) if not any(part in lines[each.line - 1] for part in known)]
+            chosen = random.Random(f"{seed} {file}").sample(every, min(count, len(every)))
+            yield Target(package, file, tuple(tests.split()), tuple(chosen))
 
 
-def _try_file(source: Path, file: str, tests: list[str], count: int, seed: int) -> tuple[int, int]:
-    """How many mutants of a file were noticed, and how many were planted."""
-    text = (source / "clew" / file).read_text()
-    lines = text.splitlines()
-    known = EQUIVALENT.get(file, ())
-    every = [each for each in mutants(text) if not any(part in lines[each.line - 1] for part in known)]
-    chosen = random.Random(f"{seed} {file}").sample(every, min(count, len(every)))
-    started = time.monotonic()
-    sound = run_tests(source, tests, limit=1000)
-    if sound.message != "pytest ended with 0":
-        print(f"{file}: its tests fail without a fault: {sound.message}", flush=True)
-        return 0, len(chosen)
-    limit = max(_LEAST_SECONDS, _SLOWER * (time.monotonic() - started))
-    survivors = [each for each in chosen if not _is_noticed(each, source / "clew" / file, source, tests, limit)]
-    for each in survivors:
-        print(f"SURVIVED {file}:{each}", flush=True)
-    print(f"{file}: {len(chosen) - len(survivors)} of {len(chosen)} (of {len(every)} possible)", flush=True)
-    return len(chosen) - len(survivors), len(chosen)
-
-
-def _is_noticed(mutant: Mutant, file: Path, source: Path, tests: list[str], limit: float) -> bool:
-    text = file.read_text()
-    file.write_text(mutant.apply(text))
-    try:
-        outcome = run_tests(source, tests, limit=limit)
-    finally:
-        file.write_text(text)
-    return outcome.message != "pytest ended with 0"
+def _print_score(package: str, targets: Sequence[Target], noticed: Counter[str], options: argparse.Namespace) -> float:
+    """Print the files of a package and its row of the table. Returns its share of noticed mutants."""
+    chosen = [target for target in targets if target.package == package]
+    for target in chosen:
+        print(f"{target.file}: {noticed[target.file]} of {len(target.mutants)}")
+    total = sum(len(target.mutants) for target in chosen)
+    score = sum(noticed[target.file] for target in chosen)
+    print("| package | files | seed, mutants per file | mutants | noticed | share |")
+    columns = (package, len(chosen), f"{options.seed}, {options.count}", total, score, f"{score / total:.0%}")
+    print(f"| {' | '.join(map(str, columns))} |", flush=True)
+    return score / total
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_PRELOAD = "torch torch._dynamo numpy h5py awkward scipy.stats fastapi sqlalchemy httpx psutil yaml zmq"
+_PRELOAD = "torch torch._dynamo numpy h5py awkward scipy.stats fastapi sqlalchemy httpx psutil yaml zmq optuna plotly"
 _FAILED = 1
 """The exit code of pytest when tests ran and some failed."""
 
@@ -64,9 +64,9 @@ def run_tests(source: Path, tests: Sequence[str], *, limit: float) -> Outcome:
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _become_pytest(source, tests, writing)
+        become_pytest(source, tests, [_FirstFailure(writing)])
     os.close(writing)
-    code = _wait(pid, limit)
+    code = wait_for(pid, limit)
     with os.fdopen(reading) as lines:
         failed = lines.readline().strip()
     if code is None:
@@ -74,7 +74,8 @@ def run_tests(source: Path, tests: Sequence[str], *, limit: float) -> Outcome:
     return Outcome(code == _FAILED, failed if code == _FAILED else f"pytest ended with {code}")
 
 
-def _become_pytest(source: Path, tests: Sequence[str], writing: int) -> None:
+def become_pytest(source: Path, tests: Sequence[str], plugins: list[object], options: Sequence[str] = ()) -> None:
+    """Run tests over a source in this process, and end it."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
@@ -84,15 +85,15 @@ def _become_pytest(source: Path, tests: Sequence[str], writing: int) -> None:
     os.environ.update(PYTHONPATH=str(source), PYTHONDONTWRITEBYTECODE="1", CLEW_TEST_FORK="none")
     os.chdir(ROOT)
     words = ["-x", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is preloaded
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning", *options]  # what is preloaded
     code = _FAILED
     try:
-        code = pytest.main([*words, *(f"tests/{test}" for test in tests)], plugins=[_FirstFailure(writing)])
+        code = pytest.main([*words, *(f"tests/{test}" for test in tests)], plugins=plugins)
     finally:
         os._exit(code)  # also after an exception: this process must not remove the copy of the source
 
 
-def _wait(pid: int, limit: float) -> int | None:
+def wait_for(pid: int, limit: float) -> int | None:
     """The exit code of a process; None if it had to be killed, with all that it started."""
     end = time.monotonic() + limit
     while time.monotonic() < end:

@@ -99,7 +99,7 @@ def test_text_with_line_breaks_and_unicode_stays_one_record(tmp_path: Path) -> N
 def test_reading_back_is_reading_turned_round(
     stream: Path, block: int, torn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_BLOCK", block)
+    monkeypatch.setattr(records, "BLOCK", block)
     with RecordWriter(stream) as writer:
         writer.write("end", status="failed", message='"checkpoint" ' * 20)
     with stream.open("a") as file:

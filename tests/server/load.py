@@ -37,7 +37,7 @@ class Timed(Connection):
         self.inside: list[float] = []
         self.when: list[float] = []
         """For each batch: the time of its answer, in seconds since 1970."""
-        self._http.event_hooks = {"response": [self._on_response]}
+        self.http.event_hooks = {"response": [self._on_response]}
 
     def _on_response(self, response: Any) -> None:
         if response.request.method == "POST" and response.request.url.path.endswith("/records"):

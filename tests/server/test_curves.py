@@ -78,7 +78,7 @@ def _drawn(service: Service, window: CurveWindow) -> Curve:
 def test_bins_are_what_is_in_them(
     service: Service, monkeypatch: pytest.MonkeyPatch, fine: int, axis: str, part: tuple[float, float]
 ) -> None:
-    monkeypatch.setattr(curves, "_POINTS_PER_ROW", fine)
+    monkeypatch.setattr(curves, "POINTS_PER_ROW", fine)
     stored = _stored_records(_records())
     place = [each[axis] for each in stored]
     begin, end = (place[0] + share * (place[-1] - place[0]) for share in part)

@@ -18,7 +18,7 @@ def test_the_optimiser_of_the_page_works(
 ) -> None:
     ada = client_for("ada")
     monkeypatch.setenv("CLEW_SERVER", ada.server)
-    monkeypatch.setenv("CLEW_TOKEN", ada.connection._http.headers["Authorization"].removeprefix("Bearer "))
+    monkeypatch.setenv("CLEW_TOKEN", ada.connection.http.headers["Authorization"].removeprefix("Bearer "))
     block = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "studies" in each)
     exec(compile(block, "docs/howto/jobs.md", "exec"), {})
     assert abs(eval(capsys.readouterr().out)["x"] - 3) < 2

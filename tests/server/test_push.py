@@ -23,7 +23,7 @@ from clew.client.connection import Connection
 from clew.client.credentials import Credentials, credentials, log_in, log_out, login_file
 from clew.errors import ConfigError, ServerError
 from clew.runs.push import Pusher, identity, pending
-from clew.runs.push_process import _try as attempt
+from clew.runs.push_process import try_push as attempt
 from tests.server.conftest import Live
 
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
@@ -142,7 +142,7 @@ def test_training_reports_while_it_runs_and_continues_without_the_server(
         _count(client, row["id"], trained)
     assert pending(trained) == 0
     server.stop(signal.SIGKILL)
-    monkeypatch.setattr("clew.runs.push_process._GRACE", 1.0)
+    monkeypatch.setattr("clew.runs.push_process.GRACE", 1.0)
     away = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "second")
     assert away.state == "finished"
     server.start()

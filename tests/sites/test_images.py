@@ -52,7 +52,7 @@ def agent(service: Live, ada: Client, tmp_path: Path) -> Iterator[AgentProcess]:
 
 def submit(client: Client, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Submit a job in the image with the command line; returns its number."""
-    token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
+    token = client.connection.http.headers["Authorization"].removeprefix("Bearer ")
     monkeypatch.setenv("CLEW_TOKEN", token)
     text = done("submit", *words, "--container", CLEW, "--server", client.server, "--json")
     return int(json.loads(text)["id"])

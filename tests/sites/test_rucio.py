@@ -135,7 +135,7 @@ def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path
 def test_a_transfer_cut_by_the_server_resumes(
     rucio: Rucio, did: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_TRIES", 1)
+    monkeypatch.setattr(transfer, "TRIES", 1)
 
     def kill(state: storage.TransferProgress) -> None:
         if state.done >= transfer.PART and rucio.server.process is not None:

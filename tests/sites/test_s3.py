@@ -77,7 +77,7 @@ def test_a_download_cut_by_the_server_resumes(
     s3: S3, bucket: str, big: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.copy(big, f"{bucket}/big.bin")
-    monkeypatch.setattr(transfer, "_TRIES", 1)
+    monkeypatch.setattr(transfer, "TRIES", 1)
     with pytest.raises(storage.StoreUnavailableError, match="does not answer"):
         storage.copy(f"{bucket}/big.bin", tmp_path / "back.bin", watch=killed_after(s3, 2), workers=1)
     assert not (tmp_path / "back.bin").exists()
@@ -91,7 +91,7 @@ def test_a_download_cut_by_the_server_resumes(
 def test_an_upload_cut_by_the_server_resumes(
     s3: S3, bucket: str, big: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_TRIES", 1)
+    monkeypatch.setattr(transfer, "TRIES", 1)
     with pytest.raises(storage.StoreUnavailableError, match="does not answer"):
         storage.copy(big, f"{bucket}/big.bin", watch=killed_after(s3, 2), workers=1)
     s3.server.start()

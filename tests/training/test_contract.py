@@ -22,7 +22,7 @@ from clew import Dataset, Run, Table
 from clew.errors import ConfigError, RecipeError, StoppedError
 from clew.runs.summary import summarize
 from clew.training.api import resume
-from clew.training.strategies.allreduce import _group_parameters
+from clew.training.strategies.allreduce import group_parameters
 from tests.training import losses, recipe, validations, weights
 from tests.training.driver import STRATEGIES, train
 
@@ -152,6 +152,6 @@ def test_gradients_of_many_buckets_are_summed_during_backward(data: Dataset, tmp
     wide = recipe("chain", wide=1000)
     one = clew.train(wide, data, output=tmp_path / "one", **settings)
     two = clew.train(wide, data, output=tmp_path / "two", workers=2, **settings)
-    assert len(_group_parameters(list(wide.model().parameters()))) > 1
+    assert len(group_parameters(list(wide.model().parameters()))) > 1
     for key, tensor in weights(one).items():
         torch.testing.assert_close(weights(two)[key], tensor, rtol=1e-3, atol=1e-4)

@@ -85,7 +85,7 @@ def test_steps_that_cannot_be_recorded_run_plainly_with_one_warning(flat: Datase
         torch.manual_seed(0)
         engine = Engine(line, line.model(), TrainConfig(), Strategy(), CPU)
         if recorded:
-            engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
+            engine.recorder = StepRecorder(engine.forward_backward, list(engine.model.parameters()))
         losses, batch = [], to_batch(flat.read("train"))
         batch.capacity = {}
         with warnings.catch_warnings(record=True) as caught:
@@ -117,8 +117,8 @@ def test_the_number_of_recordings_is_limited_and_the_largest_serves_other_sizes(
 
     recorder = StepRecorder(learn, [])
     assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
-    assert [key[1] for key in recorder._recordings] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
-    assert learned([3, 4]) == 7 and len(recorder._recordings) == 8  # of another size: plain
+    assert [key[1] for key in recorder.recordings] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
+    assert learned([3, 4]) == 7 and len(recorder.recordings) == 8  # of another size: plain
     assert learned([10]) == 29
 
 
@@ -139,7 +139,7 @@ def test_every_optimiser_of_a_step_that_alternates_steps_once_although_recording
         batch.capacity = {}
         engine = Engine(game, game.model(), TrainConfig(), Strategy(), CPU)
         if recorded:
-            engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
+            engine.recorder = StepRecorder(engine.forward_backward, list(engine.model.parameters()))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for _ in range(4):

@@ -100,7 +100,7 @@ def test_trials_of_a_dead_process_are_taken_over_once(new_study: Study) -> None:
 
 
 def test_a_trial_whose_process_was_killed_while_asking_is_completed(new_study: Study) -> None:
-    new_study._optuna.ask()  # killed here: no value, no owner
+    new_study.optuna_study.ask()  # killed here: no value, no owner
     (trial,) = new_study.take_over("heir", lambda owner: True)
     assert set(trial.values) == {"x", "n"}
     assert new_study.tell(0, trial.values["x"])
@@ -217,8 +217,8 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
 
 
 def test_a_coordinator_on_a_lost_host_is_replaced_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.tuning.heartbeat._INTERVAL", 0.1)
-    monkeypatch.setattr("clew.tuning.coordinator._TAKE_OVER_SECONDS", 0.1)
+    monkeypatch.setattr("clew.tuning.heartbeat.INTERVAL", 0.1)
+    monkeypatch.setattr("clew.tuning.coordinator.TAKE_OVER_SECONDS", 0.1)
     new_study = study(tmp_path / "study", trials=2)
     (new_study.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
     assert new_study.ask("gone") is not None

@@ -71,7 +71,7 @@ def compare(first: Path, second: Path) -> BenchComparison:
     if kinds[0] != kinds[1]:
         raise ConfigError(f"{first} is {_KINDS[kinds[0]]}, {second} is {_KINDS[kinds[1]]}: they cannot be compared")
     comparison = _compare_scaling(first, second) if kinds[0] == KIND else _compare_summaries(first, second)
-    comparison.rows = _corrected(comparison.rows)
+    comparison.rows = corrected(comparison.rows)
     if any(row.p is not None for row in comparison.rows):
         comparison.notes.append(
             "the trainings of a result ran on one day and machine: p does not include other effects"
@@ -79,7 +79,7 @@ def compare(first: Path, second: Path) -> BenchComparison:
     return comparison
 
 
-def _corrected(rows: list[ComparedFigure]) -> list[ComparedFigure]:
+def corrected(rows: list[ComparedFigure]) -> list[ComparedFigure]:
     """Correct the p-values for the number of rows (Holm): the smallest times n, the next times n - 1, and so on."""
     order = sorted((row.p, index) for index, row in enumerate(rows) if row.p is not None)
     corrected, largest = list(rows), 0.0

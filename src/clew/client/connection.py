@@ -40,7 +40,7 @@ class Connection:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"server '{server}': expected an address, such as http://127.0.0.1:8470")
         self.server, self.retry_seconds = server.rstrip("/"), retry_seconds
-        self._http = httpx.Client(
+        self.http = httpx.Client(
             base_url=self.server,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(60, connect=_CONNECT_SECONDS),
@@ -49,7 +49,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the HTTP connections."""
-        self._http.close()
+        self.http.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -87,7 +87,7 @@ class Connection:
         wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout, connect=_CONNECT_SECONDS)
         while True:
             try:
-                answer = self._http.request(
+                answer = self.http.request(
                     method, f"{_API}{path}", json=body, content=content, params=query, timeout=wait
                 )
             except httpx.TransportError as error:
@@ -108,7 +108,7 @@ class Connection:
         """
         wait = httpx.Timeout(_UPLOAD_SECONDS, connect=_CONNECT_SECONDS)
         with self._transport_errors(), file.open("rb") as stream:
-            return _checked(self._http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
+            return _checked(self.http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
 
     def download(self, path: str, to: Path, *, params: Mapping[str, Any]) -> None:
         """Write an answer to a file. The file is complete, or it does not appear at all.
@@ -118,7 +118,7 @@ class Connection:
         """
         with (
             self._transport_errors(),
-            self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer,
+            self.http.stream("GET", f"{_API}{path}", params=dict(params)) as answer,
             atomic_path(to) as temporary,
         ):
             _check_stream(answer)
@@ -146,7 +146,7 @@ class Connection:
         wait = httpx.Timeout(60, connect=_CONNECT_SECONDS)
         with (
             self._transport_errors(),
-            self._http.stream("GET", f"{_API}{path}", params=query, timeout=wait) as answer,
+            self.http.stream("GET", f"{_API}{path}", params=query, timeout=wait) as answer,
         ):
             _check_stream(answer)
             yield from _parse_events(answer.iter_lines())

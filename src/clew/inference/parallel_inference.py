@@ -91,18 +91,19 @@ def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | 
     report = progress or (lambda done, total: None)
     if context.store is not None:
         try:
-            return _rank(task, context.place, context.store, report)
+            return run_rank(task, context.place, context.store, report)
         except Exception as error:
             raise first_failure(error, context.place, context.store) from error
     if workers == 1:
-        return _rank(task, RankInfo(), None, report)
+        return run_rank(task, RankInfo(), None, report)
     if not task.recipe.location and type(task.recipe).__module__ == "__main__":
         raise RecipeError(f"recipe {type(task.recipe).__name__} was typed in; {TYPED_IN}")
     task.engine(torch.device("cpu"))  # report a problem with the weights before processes start
     return _in_processes(task, workers, report)
 
 
-def _rank(task: InferenceTask, place: RankInfo, store: Store | None, report: ProgressCallback) -> Any:
+def run_rank(task: InferenceTask, place: RankInfo, store: Store | None, report: ProgressCallback) -> Any:
+    """Compute the part of one rank. Every rank returns the whole result."""
     link = ResultLink(place, store)
     engine = task.engine(device_or_default(place.local_rank, task.device))
     with contextlib.closing(unit_results(task, engine, place)) as own_results:
@@ -183,7 +184,7 @@ def _listen(pipe: Any, report: ProgressCallback, received: list[Any]) -> None:
 def _enter(task: InferenceTask, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
     store = open_store_at(Path(meeting), rank, ranks)
-    result = _rank(
+    result = run_rank(
         task, RankInfo(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total))
     )
     if rank == 0:

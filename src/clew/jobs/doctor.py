@@ -32,7 +32,7 @@ Verdict = Literal["good", "note", "bad"]
 _PYTHON, _TORCH = (3, 11), (2, 11)
 _PMI = {"PMIX_RANK": "PMIx", "PMI_RANK": "PMI", "PMI_FD": "PMI"}
 """Variables by which srun shows the protocol that its ranks can use."""
-_SPACE = 1e9
+SPACE = 1e9
 """Bytes that must be free in the folders of runs and caches."""
 _SKEW = 2.0, 60.0
 """Difference of clocks in seconds above which there is a note, and above which it is bad."""
@@ -217,7 +217,7 @@ def _space(name: str, folder: Path) -> Finding:
     except OSError as error:
         return Finding(name, "bad", f"{folder}: {error.strerror}", "choose a folder that exists and is writable")
     message = f"{free / 1e9:,.1f} GB free in {folder}"
-    if free < _SPACE:
+    if free < SPACE:
         return Finding(name, "bad", message, "free some space: `clew cache prune` removes the oldest results")
     return Finding(name, "good", message)
 

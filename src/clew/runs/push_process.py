@@ -31,7 +31,7 @@ _LONGEST = 30.0
 """Largest number of seconds between two attempts to reach the server."""
 _PATIENCE = 60.0
 """Seconds during which it tries to reach the server after the end of the training."""
-_GRACE = 15.0
+GRACE = 15.0
 """Seconds that a training waits for it at the end."""
 
 
@@ -56,7 +56,7 @@ def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None
         assert process.stdin is not None
         process.stdin.close()
         try:
-            process.wait(_GRACE)
+            process.wait(GRACE)
         except subprocess.TimeoutExpired:
             process.returncode = 0  # it continues by itself; without this Python would warn
 
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> None:
         behind = False
         for run in _runs(arguments):
             pusher = pushers.setdefault(run.path, Pusher(run, connection))
-            behind |= not _try(pusher, last=ended)
+            behind |= not try_push(pusher, last=ended)
         if ended and (not behind or time.monotonic() > deadline):
             return
         pause = min(2 * pause, _LONGEST if not ended else 5.0) if behind else _PERIOD
@@ -94,7 +94,7 @@ def _runs(arguments: list[str]) -> list[Run]:
     return [Run(Path(arguments[0]))]
 
 
-def _try(pusher: Pusher, *, last: bool) -> bool:
+def try_push(pusher: Pusher, *, last: bool) -> bool:
     """Send what is new; whether nothing is left that another try could send."""
     if pusher.gone:
         return True

@@ -46,7 +46,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 _STEP_KINDS = ("step", "validation", "checkpoint")
-_BLOCK = 1 << 14
+BLOCK = 1 << 14
 """Bytes read at a time from the end of a stream; about sixty records."""
 _LINE_START = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
 """Start of a line as `RecordWriter` writes it; lets readers skip other kinds without parsing them."""
@@ -191,7 +191,7 @@ def _reversed_lines(path: Path, patterns: list[bytes] | None) -> Iterator[bytes]
     with path.open("rb") as stream:
         position = stream.seek(0, os.SEEK_END)
         while position > 0:
-            size = min(_BLOCK, position)
+            size = min(BLOCK, position)
             position = stream.seek(position - size)
             block = stream.read(size)
             if rest is None:

@@ -34,7 +34,7 @@ from clew.storage.transfer_state import ProgressCallback, TransferProgress, Tran
 PART = 8 << 20
 WORKERS = 8
 _HASHERS = 4
-_TRIES = 4
+TRIES = 4
 _MAX_PARTS = 9_000
 """S3 allows 10,000."""
 _COMPLETION_FILES = ("manifest.json", "clew.json")
@@ -333,12 +333,12 @@ def _stages(files: Mapping[str, Any]) -> list[list[str]]:
 
 def _with_retries(call: Callable[[], _T], location: str, action: str = "read") -> _T:
     """Call `call`. If the server does not answer, retry after increasing pauses."""
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         try:
             with one_line_errors(location, action):
                 return call()
         except StoreUnavailableError:
-            if attempt == _TRIES - 1:
+            if attempt == TRIES - 1:
                 raise
             time.sleep(0.5 * 2**attempt)
     raise AssertionError("the last attempt returns or raises")

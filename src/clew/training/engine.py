@@ -75,10 +75,10 @@ class Engine:
             raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
         self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
         self.average = WeightAverage(model, config.ema) if config.ema else None
-        self._recorder: StepRecorder | None = None
+        self.recorder: StepRecorder | None = None
         if can_record(config, strategy, device):
             parameters = [parameter for group in self.parameters.values() for parameter in group]
-            self._recorder = StepRecorder(self._forward_backward, parameters)
+            self.recorder = StepRecorder(self.forward_backward, parameters)
         self.hooks.attach(self.backward)
 
     def step(self, parts: Sequence[Batch]) -> Mapping[str, LossSum | Loss]:
@@ -93,7 +93,7 @@ class Engine:
         Raises:
             RecipeError: There is a loss without an optimiser, or an optimiser without a loss.
         """
-        recorded = self._recorder is not None and len(parts) == 1 and parts[0].capacity is not None
+        recorded = self.recorder is not None and len(parts) == 1 and parts[0].capacity is not None
         sums = self._replay(parts[0]) if recorded else self._compute(parts)
         if len(sums) != len(self.parameters) and not isinstance(sums, TakenSteps):
             missing = next(iter(self.parameters.keys() - sums.keys()))
@@ -163,10 +163,10 @@ class Engine:
 
     def _replay(self, batch: Batch) -> dict[str, LossSum]:
         """Replay recorded forward and backward passes. The optimisers' steps are not recorded."""
-        assert self._recorder is not None
+        assert self.recorder is not None
         step: dict[str, LossSum] = {}
         start = time.perf_counter_ns()
-        for sums in self._recorder.run(batch):
+        for sums in self.recorder.run(batch):
             computed = time.perf_counter_ns()
             for name in sums:
                 self._apply(name)
@@ -176,7 +176,7 @@ class Engine:
             start = time.perf_counter_ns()
         return step
 
-    def _forward_backward(self, batch: Batch) -> Iterator[dict[str, LossSum]]:
+    def forward_backward(self, batch: Batch) -> Iterator[dict[str, LossSum]]:
         """Run forward and backward of a batch in the form that is recorded. Yield the sums of each part of the step."""
         with self.autocast():
             losses = self.strategy.losses(self.recipe, self.model, batch)

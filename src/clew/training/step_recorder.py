@@ -44,7 +44,7 @@ class StepRecorder:
             parameters: The parameters.
         """
         self._compute, self._parameters = compute, parameters
-        self._recordings: dict[_Key, _Recording] = {}
+        self.recordings: dict[_Key, _Recording] = {}
         self._pool: Any = None
         self._failed = False
 
@@ -71,17 +71,17 @@ class StepRecorder:
         """
         assert batch.capacity is not None
         kind, capacity = (batch.size, batch.weights is None), tuple(batch.capacity.values())
-        if (kind, capacity) not in self._recordings and len(self._recordings) >= _MAX_RECORDINGS:
-            same_kind = [key for key in self._recordings if key[0] == kind]
+        if (kind, capacity) not in self.recordings and len(self.recordings) >= _MAX_RECORDINGS:
+            same_kind = [key for key in self.recordings if key[0] == kind]
             fitting = [key for key in same_kind if all(a >= b for a, b in zip(key[1], capacity, strict=True))]
             if fitting:
-                return self._recordings[min(fitting, key=lambda key: sum(key[1]))]
+                return self.recordings[min(fitting, key=lambda key: sum(key[1]))]
             if not same_kind:
                 return None
-            del self._recordings[max(same_kind, key=lambda key: sum(key[1]))]
-        if (kind, capacity) not in self._recordings:
-            self._recordings[kind, capacity] = _Recording(batch.empty_with_capacity())
-        return self._recordings[kind, capacity]
+            del self.recordings[max(same_kind, key=lambda key: sum(key[1]))]
+        if (kind, capacity) not in self.recordings:
+            self.recordings[kind, capacity] = _Recording(batch.empty_with_capacity())
+        return self.recordings[kind, capacity]
 
     def _record(self, recording: _Recording) -> Iterator[dict[str, LossSum]]:
         """Record a step, part by part, and replay each part at once: recording computes nothing."""
@@ -110,7 +110,7 @@ class StepRecorder:
         return _Graph(graph, sums, [parameter.grad for parameter in self._parameters])
 
     def _stop_recording(self, error: RuntimeError) -> None:
-        self._failed, self._recordings = True, {}
+        self._failed, self.recordings = True, {}
         reason = str(error).splitlines()[0]
         warnings.warn(
             f"steps cannot be recorded ({reason}) and are computed without: see Recipe.graph_capacity", stacklevel=2

@@ -22,7 +22,7 @@ _SHORT_TRIAL_SECONDS = 10.0
 """Below this duration the next trial is asked for before a slot is free."""
 _PROGRESS_SECONDS = 0.5
 """Time between two calls of `on_progress`."""
-_TAKE_OVER_SECONDS = 2.0
+TAKE_OVER_SECONDS = 2.0
 """Time between two searches for trials whose coordinator died."""
 
 
@@ -222,7 +222,7 @@ class StudyCoordinator:
             return
         if time.monotonic() < self._next_take_over:
             return
-        self._next_take_over = time.monotonic() + _TAKE_OVER_SECONDS
+        self._next_take_over = time.monotonic() + TAKE_OVER_SECONDS
         for proposal in self.study.take_over(self.name, self._is_owner_alive):
             if proposal.number not in self._running:
                 self._enqueue(proposal)

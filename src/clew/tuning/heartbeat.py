@@ -17,7 +17,7 @@ from clew.core.files import write_text
 from clew.core.process import is_identity_running, process_identity
 from clew.tuning.folder import StudyFolder
 
-_INTERVAL = 2.0
+INTERVAL = 2.0
 """Seconds between two heartbeats."""
 
 
@@ -31,7 +31,7 @@ def heartbeat(file: Path) -> Iterator[None]:
             os.utime(file, follow_symlinks=False)
 
     try:
-        with run_repeatedly(touch, every=_INTERVAL, name="heartbeat"):
+        with run_repeatedly(touch, every=INTERVAL, name="heartbeat"):
             yield
     finally:
         file.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def active_coordinators(folder: StudyFolder) -> list[str]:
 
 def _is_touched(file: Path) -> bool:
     """Wait up to three intervals, and return whether the file was touched."""
-    before, end = file.stat().st_mtime, time.monotonic() + 3 * _INTERVAL
+    before, end = file.stat().st_mtime, time.monotonic() + 3 * INTERVAL
     while time.monotonic() < end:
         if file.stat().st_mtime != before:
             return True

@@ -62,7 +62,7 @@ class Study:
         self._storage = optuna.storages.get_storage(optuna_setup.create_storage(config.storage, folder.path))
         train = folder.document().data.get("train", {})
         steps = config.folds.count if config.folds else int(train.get("epochs", 1))
-        self._optuna = optuna.create_study(
+        self.optuna_study = optuna.create_study(
             study_name=folder.name,
             storage=self._storage,
             sampler=optuna_setup.create_sampler(config),
@@ -140,9 +140,9 @@ class Study:
             if count >= self.total_trials:
                 return None
             if count and not self._has_asked:
-                self._optuna.sampler = optuna_setup.create_sampler(self.config, after=count)
+                self.optuna_study.sampler = optuna_setup.create_sampler(self.config, after=count)
             self._has_asked = True
-            trial = self._optuna.ask()
+            trial = self.optuna_study.ask()
             values = space.suggest_values(trial, self.config.space)
             self._write_owner(trial.number, owner, within)
             return ProposedTrial(trial.number, values)
@@ -196,7 +196,7 @@ class Study:
             trial = self._storage.get_trial(trial._trial_id)
         if several:
             return False
-        return bool(self._optuna.pruner.prune(self._optuna, trial))
+        return bool(self.optuna_study.pruner.prune(self.optuna_study, trial))
 
     def tell(
         self,
@@ -235,7 +235,7 @@ class Study:
             attributes = {key: value for key, value in {"reason": reason, **facts}.items() if value}
             self._storage.set_trial_user_attr(trial._trial_id, _FACTS, attributes)
             optuna_state = {name: each for each, name in _STATES.items()}[state]
-            self._optuna.tell(number, list(numbers) if state == "complete" else None, state=optuna_state)
+            self.optuna_study.tell(number, list(numbers) if state == "complete" else None, state=optuna_state)
             self._owner_file(number).unlink(missing_ok=True)
         return True
 
@@ -293,7 +293,7 @@ class Study:
         )
 
     def _frozen_trials(self) -> list[FrozenTrial]:
-        return self._optuna.get_trials(deepcopy=False)
+        return self.optuna_study.get_trials(deepcopy=False)
 
     def _frozen_trial(self, number: int) -> FrozenTrial:
         trials = self._frozen_trials()
@@ -312,7 +312,7 @@ class Study:
         trial = self._frozen_trial(number)
         self._write_owner(number, owner, within)
         if any(key not in trial.params for key in self.config.space):
-            live = optuna.trial.Trial(self._optuna, trial._trial_id)
+            live = optuna.trial.Trial(self.optuna_study, trial._trial_id)
             return ProposedTrial(number, space.suggest_values(live, self.config.space))
         return ProposedTrial(number, space.settings_from_params(trial.params, self.config.space))
 

@@ -65,7 +65,7 @@ def start_agent(tmp_path: Path) -> Iterator[StartAgent]:
         else:
             command = [sys.executable, "-m", "tests.jobs.agent.quick", client.server, str(folder), name, str(cpus)]
             command += [group] if group else []
-        token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
+        token = client.connection.http.headers["Authorization"].removeprefix("Bearer ")
         started.append(AgentProcess(command, token, folder).start())
         return started[-1]
 

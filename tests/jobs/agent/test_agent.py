@@ -126,16 +126,16 @@ def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_pa
             if path.endswith("/log"):
                 return {"size": 0}
             if body["attempt"] == 1:
-                agent._obey(PollAnswer(orders=(order("print(2)", attempt=2),), drop=(1,)))
+                agent.obey(PollAnswer(orders=(order("print(2)", attempt=2),), drop=(1,)))
             return {"accepted": True}
 
     uid = {"name": "a", "uid": "01234567", "slots": Slots()}
     with Slow("http://127.0.0.1:9", "x", retry_seconds=0) as link:
         agent = Agent(link, AgentFolder(tmp_path), AgentRegistration.model_validate(uid), task_of=refused)
-        agent._jobs.take(order("", attempt=1))
-        ((working, _),) = agent._jobs.results()
-        agent._report_job(working, JobResult(attempt=1, state="lost", reason="x"))
-        assert [(each.job, each.attempt) for each in agent._jobs.held()] == [(1, 2)]
+        agent.jobs.take(order("", attempt=1))
+        ((working, _),) = agent.jobs.results()
+        agent.report_job(working, JobResult(attempt=1, state="lost", reason="x"))
+        assert [(each.job, each.attempt) for each in agent.jobs.held()] == [(1, 2)]
 
 
 def refused(order: JobOrder, root: AgentFolder) -> Task:

@@ -30,7 +30,7 @@ SMALL = ("--set", "model.hidden=8", "--set", "train.threads=1")
 
 
 def command(client: Client, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
+    token = client.connection.http.headers["Authorization"].removeprefix("Bearer ")
     environment = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
     clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
     return subprocess.run(

@@ -45,7 +45,7 @@ def check(ada: Client, live: Live, place: str, *words: str) -> None:
     """The job of the user has failed with exit code 2, and its place and message are shown everywhere."""
     (job,) = ada.jobs.list()
     assert (job.state, job.exit_code) == ("failed", 2), job
-    token = ada.connection._http.headers["Authorization"].removeprefix("Bearer ")
+    token = ada.connection.http.headers["Authorization"].removeprefix("Bearer ")
     with logged_in(live, token) as browser:
         pages = [html.unescape(browser.get(page).text) for page in ("/jobs", f"/jobs/{job.id}")]
     shown = [command(ada, *verb).stdout for verb in (("jobs",), ("jobs", job.id), ("logs", job.id))]

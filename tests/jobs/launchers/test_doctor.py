@@ -55,7 +55,7 @@ def test_a_missing_server_is_reported_and_the_clock_of_a_running_one_is_compared
 def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "gone"
     assert {finding(missing, name).verdict for name in ("locks", "space here")} == {"bad"}
-    monkeypatch.setattr(doctor, "_SPACE", 1e30)
+    monkeypatch.setattr(doctor, "SPACE", 1e30)
     full = finding(tmp_path, "space here")
     assert full.verdict == "bad" and "clew cache prune" in full.advice
 

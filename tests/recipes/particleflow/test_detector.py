@@ -64,7 +64,7 @@ def test_helices_end_on_the_calorimeter() -> None:
     pt, eta, phi = (random.uniform(low, high, count) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
     generated = VisibleParticles(pt, eta, phi, pt, random.choice([-1, 1], count), np.ones(count))
     z = 0.05 * random.standard_normal(count)
-    out = detector._propagate(generated, z)
+    out = detector.propagate(generated, z)
     for place in range(0, count, 100):
         x, y, along = _stepped(
             generated.pt[place], generated.eta[place], generated.phi[place], int(generated.charge[place]), z[place]

@@ -37,7 +37,7 @@ def test_ttbar_like_particles_come_from_one_vertex_and_are_mostly_soft() -> None
 
 def test_particles_of_a_jet_fly_together() -> None:
     jet = np.repeat(np.arange(particle_gun.JETS), 40)
-    momentum = particle_gun._jets(np.random.default_rng(1), jet)
+    momentum = particle_gun.jet_momenta(np.random.default_rng(1), jet)
     eta = np.arcsinh(momentum[:, 2] / np.hypot(momentum[:, 0], momentum[:, 1]))
     assert max(np.ptp(eta[jet == number]) for number in range(particle_gun.JETS)) <= 2 * particle_gun.JET_RADIUS
 

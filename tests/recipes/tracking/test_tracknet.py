@@ -53,7 +53,7 @@ def test_states_are_those_of_whole_sequences() -> None:
     samples, model = TrackNet().prepare(generated(3, seed=4)), net(TrackNet()).eval()
     batch = to_batch(samples, TrackNet.columns)
     lines = TrackLines(batch["place"], batch["station"].long(), 2 * math.pi)
-    states = model._states(lines, batch["prefix"], batch["parent"], batch["level"])
+    states = model.states(lines, batch["prefix"], batch["parent"], batch["level"])
     for prefix in (batch["level"] == 2).nonzero().squeeze(1)[:5].tolist():
         hits = [prefix]
         while int(batch["parent"][hits[0]]) != hits[0]:

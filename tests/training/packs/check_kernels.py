@@ -123,11 +123,11 @@ def compile_kernels() -> dict[str, int]:
         "BEFORE": (0, 64), "EVENTS": 64,
     }  # fmt: skip
     kernels: dict[Any, tuple[list[str], dict[str, Any]]] = {
-        layers._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
-        layers._backward: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "X_GRADIENT": True}),
-        chains._chain: ([*["*fp32"] * 4, *["i32"] * 3], chain_sizes),
-        chains._chain_backward: ([*["*fp32"] * 7, *["i32"] * 3], {**chain_sizes, "X_GRADIENT": False}),
-        optimizer._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "DECOUPLED": False, "BLOCK": 1024}),
+        layers.forward_kernel: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
+        layers.backward_kernel: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "X_GRADIENT": True}),
+        chains.chain_kernel: ([*["*fp32"] * 4, *["i32"] * 3], chain_sizes),
+        chains.chain_backward_kernel: ([*["*fp32"] * 7, *["i32"] * 3], {**chain_sizes, "X_GRADIENT": False}),
+        optimizer.adam_kernel: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "DECOUPLED": False, "BLOCK": 1024}),
     }
     return machine_code(kernels)
 

@@ -135,14 +135,14 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
 def test_a_pack_trains_like_separate_trainings(
     name: str, norm: bool, needs_vmap: bool, unfused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = PackEngine._prepare
+    prepare = PackEngine.prepare_step
 
     def prepare_unfused(engine: PackEngine) -> None:
         prepare(engine)
         engine.optimizer.unfused = True
 
     if unfused:  # as on a device
-        monkeypatch.setattr(PackEngine, "_prepare", prepare_unfused)
+        monkeypatch.setattr(PackEngine, "prepare_step", prepare_unfused)
     steps = batches(20, weights=True)
     scales = (1.0, 1.0, 1.0) if not needs_vmap else (1.0, 2.0, 0.5)
     recipes = [CurveRecipe(CurveConfig(norm=norm, needs_vmap=needs_vmap, scale=scale)) for scale in scales]

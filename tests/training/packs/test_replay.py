@@ -100,9 +100,9 @@ def train(
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_replay, "_BLOCK_STEPS", 4)
-    monkeypatch.setattr(graph_replay, "_BLOCKS_AFTER", 20)
-    monkeypatch.setattr(graph_replay, "_SHORT_CALL", float("inf"))  # more steps per call also on a busy machine
+    monkeypatch.setattr(graph_replay, "BLOCK_STEPS", 4)
+    monkeypatch.setattr(graph_replay, "BLOCKS_AFTER", 20)
+    monkeypatch.setattr(graph_replay, "SHORT_CALL", float("inf"))  # more steps per call also on a busy machine
 
 
 ADAM = {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}

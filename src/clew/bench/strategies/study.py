@@ -122,8 +122,8 @@ def compare_strategies(
         with hosts(config.workers + 1) as all:
             first = StrategyRun("allreduce", UNLIMITED, "runs/reference", seeds[0])
             study.reference = _check_first(trainer.train(all, first, goal, epochs))
-        study.goal = _with_value(goal, study.reference)
-        _read_run(study.reference, output, study.goal, config.workers)
+        study.goal = with_value(goal, study.reference)
+        read_run(study.reference, output, study.goal, config.workers)
     for bandwidth in config.bandwidths:
         limit = None if bandwidth == UNLIMITED else bandwidth
         with hosts(config.workers + 1, limit, delay=config.delay) as all:
@@ -156,11 +156,11 @@ class _Trainer:
         start = time.monotonic()
         try:
             for _ in team.train(command, asynchronous=strategy_traits(trial.strategy).asynchronous):
-                _read_run(trial, self.output, goal, self.config.workers)
+                read_run(trial, self.output, goal, self.config.workers)
                 self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start))
         except WorkerError as error:
             trial.message = str(error)
-        _read_run(trial, self.output, goal, self.config.workers)
+        read_run(trial, self.output, goal, self.config.workers)
         self.done += 1
         self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start, ended=True))
         return trial
@@ -202,7 +202,7 @@ def _model_size(run: Run) -> dict[str, int]:
     return {name: plan[name] for name in ("parameters", "samples") if name in plan}
 
 
-def _with_value(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
+def with_value(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
     """Return the goal with a value: 2% worse than the last value of the reference."""
     if not reference.curve:
         raise ConfigError(f"no validation of {reference.run} has a '{goal.metric}'; choose another with --metric")
@@ -211,7 +211,7 @@ def _with_value(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
     return StrategyGoal(goal.metric, goal.direction, float(f"{less:.4g}"))
 
 
-def _read_run(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) -> None:
+def read_run(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) -> None:
     """Fill in the measurements from the records of a run so far."""
     run = Run(output / trial.run)
     if not (run.records_folder / "rank-0.jsonl").exists():

@@ -56,9 +56,9 @@ def make_decompressor() -> Decompressor:
     """Return a function that executes tasks. It can be used by one thread at a time, and raises DataError if an array
     is
     damaged."""
-    library = _library()
+    library = find_library()
     if library is None:
-        return _one_by_one
+        return decompress_one_by_one
     loop, new = library
     context = new()
 
@@ -69,7 +69,8 @@ def make_decompressor() -> Decompressor:
     return unpack
 
 
-def _one_by_one(jobs: DecompressionTasks) -> None:
+def decompress_one_by_one(jobs: DecompressionTasks) -> None:
+    """Decompress without threads of the library."""
     import blosc2
 
     for source, stored, target, target_bytes, compressed in zip(*(column.tolist() for column in jobs), strict=True):
@@ -94,7 +95,7 @@ class _Parameters(ctypes.Structure):
 
 
 @cache
-def _library() -> tuple[Any, Callable[[], int]] | None:
+def find_library() -> tuple[Any, Callable[[], int]] | None:
     """Return the compiled loop and a function that makes contexts for it. None if they do not return what was
     compressed."""
     try:

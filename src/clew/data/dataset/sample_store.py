@@ -23,7 +23,7 @@ Numbers = NDArray[np.int64]
 SampleStorage = Literal["memory", "compressed", "disk"]
 ArrayFactory = Callable[[tuple[int, ...], Any], NDArray[Any]]
 """Returns an empty array of a shape and a dtype."""
-_CHUNK_BYTES, _PROBE_SAMPLES = 1 << 16, 64
+CHUNK_BYTES, _PROBE_SAMPLES = 1 << 16, 64
 """Bytes of samples that are compressed together, and the number of samples from which the size of a sample is
 estimated."""
 _MIN_BYTES = 256
@@ -160,7 +160,7 @@ class CompressedSamples:
         self._blosc, self._block, self._length = blosc2, block, len(disk)
         self._compression = {"codec": blosc2.Codec.LZ4, "clevel": 5, "nthreads": 1}  # 3 times as fast to read as zstd
         self._schema = disk.read_range(0, min(_PROBE_SAMPLES, len(disk)))
-        self._size = max(1, min(block, round(_CHUNK_BYTES * len(self._schema) / max(self._schema.nbytes, 1))))
+        self._size = max(1, min(block, round(CHUNK_BYTES * len(self._schema) / max(self._schema.nbytes, 1))))
         self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
         self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # the training and the sender need a core too

@@ -77,7 +77,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         settings = JobSettings(environment={"CLEW_SERVER": self.link.server}, task_of=self.task_of)
-        self._jobs = JobList(self.folder, self.target, self.introduction.slots, settings)
+        self.jobs = JobList(self.folder, self.target, self.introduction.slots, settings)
         self._reported: dict[tuple[int, int], _Reported] = {}
         self._lock = threading.RLock()
         self._number, self._poll_seconds = 0, _POLL_SECONDS
@@ -95,7 +95,7 @@ class Agent:
         """
         with self.folder.locked():
             with self._lock:
-                for order in self._jobs.adopt():
+                for order in self.jobs.adopt():
                     self.print_message(f"job {order.job} was started before: {order.kind} {order.name}")
             self._introduce()
             threading.Thread(target=self._ask_for_work, name="ask", daemon=True).start()
@@ -107,7 +107,7 @@ class Agent:
             raise self._failure
 
     def _idle_too_long(self) -> bool:
-        if len(self._jobs) or self.idle is None:
+        if len(self.jobs) or self.idle is None:
             self._last_busy = time.monotonic()
             return False
         return time.monotonic() - self._last_busy > self.idle
@@ -148,7 +148,7 @@ class Agent:
 
     def _poll(self) -> None:
         with self._lock:
-            held = tuple(self._jobs.held())
+            held = tuple(self.jobs.held())
         load = MachineLoad(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
         body = Poll(held=held, load=load, wait=self._poll_seconds).model_dump(mode="json")
         try:
@@ -157,37 +157,39 @@ class Agent:
             if error.status == 404:  # a server that has lost this agent
                 return self._introduce()
             raise
-        self._obey(PollAnswer.model_validate(answer))
+        self.obey(PollAnswer.model_validate(answer))
         return None
 
-    def _obey(self, answer: PollAnswer) -> None:
+    def obey(self, answer: PollAnswer) -> None:
+        """Take, cancel and drop jobs as the server orders."""
         with self._lock:
             for job in answer.drop:  # before the orders: one may be for the next attempt at it
                 self._drop(job)
             for order in answer.orders:
                 self.print_message(f"job {order.job} starts: {order.kind} {order.name}")
-                self._jobs.take(order)
+                self.jobs.take(order)
             for job in answer.cancel:
-                self._jobs.cancel(job)
+                self.jobs.cancel(job)
         if answer.cancel and not answer.orders:
             self.stopping.wait(1)  # the server repeats the request at once, until they have ended
 
     def _drop(self, job: int, attempt: int | None = None) -> None:
         with self._lock:
-            if self._jobs.drop(job, attempt):
+            if self.jobs.drop(job, attempt):
                 self.print_message(f"job {job} does not belong to this agent any more; it was ended")
 
     def _report_jobs(self) -> None:
         """Report what is new to the server; what does not arrive now is sent next time."""
         with self._lock:
-            results = list(self._jobs.results())
-            held = {(each.job, each.attempt) for each in self._jobs.held()}
+            results = list(self.jobs.results())
+            held = {(each.job, each.attempt) for each in self.jobs.held()}
             self._reported = {key: known for key, known in self._reported.items() if key in held}
         for job, result in results:
             with contextlib.suppress(ServerError):
-                self._report_job(job, result)
+                self.report_job(job, result)
 
-    def _report_job(self, job: AgentJob, result: JobResult) -> None:
+    def report_job(self, job: AgentJob, result: JobResult) -> None:
+        """Report the end of a job to the server."""
         number, attempt = job.order.job, job.order.attempt
         known = self._reported.setdefault((number, attempt), _Reported())
         try:
@@ -212,7 +214,7 @@ class Agent:
         if self._send(job.order.job, result.model_copy(update={"reason": reason, "stored": known.delivery.stored})):
             self.print_message(f"job {job.order.job} has ended: {_end_in_words(result)}")
             with self._lock:
-                self._jobs.confirm(job.order.job, job.order.attempt)
+                self.jobs.confirm(job.order.job, job.order.attempt)
 
     def _upload(self, job: AgentJob, known: _Reported, *, succeeded: bool) -> None:
         """Send what a job made. A server that answers but cannot accept it does not delay the job's end for ever."""

@@ -75,14 +75,14 @@ def simulate_detector(
         settings: Layout and thresholds of the detector.
         random: Random number generator of the event.
     """
-    exit_ = _propagate(particles, z)
+    exit_ = propagate(particles, z)
     tracked = _has_track(particles, random)
     tracks, tracked = _make_tracks(particles, exit_, tracked, settings, random)
     towers = _make_towers(particles, exit_, tracked, settings, random)
     return DetectorEvent(*(np.concatenate(pair) for pair in zip(towers, tracks, strict=True)))
 
 
-def _propagate(particles: VisibleParticles, z: Array) -> _CalorimeterPosition:
+def propagate(particles: VisibleParticles, z: Array) -> _CalorimeterPosition:
     """Return where particles reach the calorimeter.
 
     On a helix, the direction of the exit point differs from that of the momentum by half the angle that the particle

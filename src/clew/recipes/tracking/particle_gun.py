@@ -59,7 +59,7 @@ def ttbar_like(rng: Generator, multiplicity: tuple[int, int]) -> GunParticles:
     size = max(1, round(np.exp(rng.normal((low + high) / 2, (high - low) / (2 * CENTRAL)))))
     jet = np.sort(rng.integers(0, JETS, rng.binomial(size, JET_SHARE)))
     soft = _soft(rng, size - len(jet))
-    momentum = np.concatenate([soft, _jets(rng, jet)])
+    momentum = np.concatenate([soft, jet_momenta(rng, jet)])
     pdg = rng.choice(SPECIES, size, p=SPECIES_SHARE) * rng.choice([-1, 1], size)
     return GunParticles(pdg, np.repeat(_vertices(rng, 1), size, axis=0), momentum)
 
@@ -118,7 +118,7 @@ def _soft(rng: Generator, size: int) -> Floats:
     return _momentum(pt, rng.uniform(-SOFT_ETA, SOFT_ETA, size), rng.uniform(-np.pi, np.pi, size))
 
 
-def _jets(rng: Generator, jet: Ints) -> Floats:
+def jet_momenta(rng: Generator, jet: Ints) -> Floats:
     """Momenta of particles in jets, given the jet of each. Harder particles are closer to the axis of the jet."""
     jet_pt = JET_PT_FLOOR + rng.exponential(JET_PT_MEAN, JETS)
     axis = np.stack([np.clip(rng.normal(0, JET_ETA_SPREAD, JETS), -2.5, 2.5), rng.uniform(-np.pi, np.pi, JETS)])

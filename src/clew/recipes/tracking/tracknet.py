@@ -68,13 +68,13 @@ class TrackNetwork(nn.Module):
         """
         lines = TrackLines(batch["place"], batch["station"].long(), self.shape.period)
         hit, parent = batch["prefix"], batch["parent"]
-        state = self._states(lines, hit, parent, batch["level"])
+        state = self.states(lines, hit, parent, batch["level"])
         prefix, after = batch["step"], batch["step_hit"]
         ellipse, residual, logit = self._steps(lines, state[prefix], hit[parent[prefix]], hit[prefix], after)
         outputs = {"ellipse": ellipse, "residual": residual, "logit": logit}
         return outputs if self.training else outputs | self._extended(batch, lines, state)
 
-    def _states(self, lines: TrackLines, hit: Tensor, parent: Tensor, level: Tensor) -> Tensor:
+    def states(self, lines: TrackLines, hit: Tensor, parent: Tensor, level: Tensor) -> Tensor:
         """The states (prefixes, layers, hidden) after each prefix, computed level by level."""
         place = torch.empty_like(hit)
         done: list[Tensor] = []

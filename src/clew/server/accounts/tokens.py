@@ -31,14 +31,14 @@ SCOPES = {
 _IMPLIED = {"write": {"read"}, "submit": {"read", "write"}, "admin": {"read", "write", "submit", "agent"}}
 _CACHE_SECONDS = 30.0
 """Seconds for which a token is not looked up again."""
-_MAX_CACHED = 10_000
 
 
 class TokenCache:
     """Looks up the caller that a token belongs to, and caches the answer for 30 seconds."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, max_cached: int = 10_000) -> None:
         self._database = database
+        self._max_cached = max_cached
         self._cache: dict[str, tuple[float, Caller]] = {}
         self._last_used: dict[int, float] = {}
         self.version = 0
@@ -63,7 +63,7 @@ class TokenCache:
         with self._database.read() as connection:
             caller = _load_caller(connection, tokens.c.hash == key)
         if caller is not None:
-            if len(self._cache) > _MAX_CACHED:
+            if len(self._cache) >= self._max_cached:
                 self._cache.clear()
             self._cache[key] = (time.time() + _CACHE_SECONDS, caller)
             self._last_used[caller.token] = time.time()

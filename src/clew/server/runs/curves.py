@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from clew.server.database.tables import SPAN, points, spans, summary
 
-_POINTS_PER_ROW = 64
+POINTS_PER_ROW = 64
 """Points per row of the result from which on spans are fine enough."""
 
 
@@ -63,10 +63,10 @@ def read_curve(connection: sa.Connection, metric: Any, window: CurveWindow) -> C
         metric: A row of `summary`.
         window: The part to read.
     """
-    if metric.count > _POINTS_PER_ROW * window.points:
+    if metric.count > POINTS_PER_ROW * window.points:
         rows = list(_span_rows(connection, metric.id, window))
         count = sum(row[-1] for row in rows)
-        if count > _POINTS_PER_ROW * window.points:
+        if count > POINTS_PER_ROW * window.points:
             return _binned(metric.name, rows, count, window)
     rows = list(_point_rows(connection, metric.id, window, _record_range(connection, metric.id, window)))
     if len(rows) > window.points:

@@ -73,7 +73,7 @@ class PackEngine(PackForward):
         """Whether the loss is computed per event, for all members as one batch."""
         self._compiled: Callable[[Batch], Any] | None = None
         self._compiled_size = 0
-        self._prepare()
+        self.prepare_step()
 
     @property
     def fast_paths(self) -> str:
@@ -86,9 +86,10 @@ class PackEngine(PackForward):
         self.optimizer.keep_members(rows, self.stack.weights, self.stack.gradients)
         self._clip_limits = [self._clip_limits[row] for row in rows.tolist()]
         self._compiled = None  # compiling again would take longer than it saves
-        self._prepare()
+        self.prepare_step()
 
-    def _prepare(self) -> None:
+    def prepare_step(self) -> None:
+        """Set what depends on the members, before the first step and whenever they change."""
         self._clip, self._constants = None, dict[int, tuple[Tensor, Tensor]]()
         if any(limit is not None for limit in self._clip_limits):
             limits = [float("inf") if limit is None else limit for limit in self._clip_limits]

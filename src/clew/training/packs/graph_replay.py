@@ -17,11 +17,11 @@ from clew.training.packs.step_tables import StepTables
 
 _WARM_UP_STEPS = 3
 """Steps before one is recorded: libraries choose their algorithms in the first ones."""
-_BLOCK_STEPS = 16
+BLOCK_STEPS = 16
 """Steps that are recorded as one graph, besides single steps."""
-_BLOCKS_AFTER = 128
+BLOCKS_AFTER = 128
 """Steps after which recording a block pays off."""
-_SHORT_CALL, _LONG_CALL = 0.02, 0.05
+SHORT_CALL, _LONG_CALL = 0.02, 0.05
 """Seconds that the steps of one call should take: the number of steps is doubled below, and halved above."""
 
 
@@ -102,7 +102,7 @@ class ReplayedSteps:
         self._tables: StepTables | None = None
         self._recorded: dict[int, Callable[[], None]] = {}
         """Recorded programs by their number of steps."""
-        self._warm_up = {1: _WARM_UP_STEPS, _BLOCK_STEPS: 1}
+        self._warm_up = {1: _WARM_UP_STEPS, BLOCK_STEPS: 1}
         """How often a program runs before it is recorded, by its number of steps."""
         self._steps_done, self._steps_per_call, self._failed = 0, 1, False
         self._wait_for_previous, self._last_call = _no_wait, 0.0
@@ -140,8 +140,8 @@ class ReplayedSteps:
     def _run(self, tables: StepTables, count: int) -> StepLosses:
         left = count
         while left:
-            block = left >= _BLOCK_STEPS and self._steps_done >= _BLOCKS_AFTER
-            steps = _BLOCK_STEPS if block else 1
+            block = left >= BLOCK_STEPS and self._steps_done >= BLOCKS_AFTER
+            steps = BLOCK_STEPS if block else 1
             self._run_program(tables, steps)
             left -= steps
         self._limit_lead()
@@ -169,7 +169,7 @@ class ReplayedSteps:
         wait()
         now = time.perf_counter()
         seconds, self._last_call = now - self._last_call, now
-        if seconds < _SHORT_CALL:
+        if seconds < SHORT_CALL:
             self._steps_per_call = min(2 * self._steps_per_call, MAX_PLANNED_STEPS)
         elif seconds > _LONG_CALL:
             self._steps_per_call = max(self._steps_per_call // 2, 1)

@@ -74,7 +74,7 @@ class GradientBuckets:
         self, parameters: Sequence[nn.Parameter], compress: torch.dtype | None, host_sum: HostSum | None
     ) -> None:
         self._parameters, self._compress, self._host_sum = list(parameters), compress, host_sum
-        groups = _group_parameters(self._parameters)
+        groups = group_parameters(self._parameters)
         like = groups[-1][0]
         separate = compress is not None or like.dtype != torch.float32
         sizes = [(group[0].dtype, sum(parameter.numel() for parameter in group)) for group in groups]
@@ -175,7 +175,7 @@ class GradientBuckets:
         self._sent.append((dist.all_reduce(sent, async_op=True), sent, flat))
 
 
-def _group_parameters(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+def group_parameters(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Divide parameters, in reverse order, into groups of one type that fill a bucket."""
     groups: list[list[nn.Parameter]] = []
     size, limit = 0, _FIRST_BUCKET

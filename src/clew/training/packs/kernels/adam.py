@@ -12,7 +12,7 @@ BLOCK = 1024
 
 
 @triton.jit
-def _adam(
+def adam_kernel(
     weights, gradients, means, squares, scalars, decay, beta1, beta2, eps,
     parameters, members,
     DECAYS: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr,
@@ -58,7 +58,7 @@ def adam(tables: AdamTables, scalars: Tensor, *, decays: bool, decoupled: bool) 
     """
     members, parameters = tables.weights.shape
     grid = (triton.cdiv(parameters, BLOCK), members)
-    _adam[grid](
+    adam_kernel[grid](
         tables.weights, tables.gradients, *tables.state, scalars, *tables.numbers, parameters, members,
         DECAYS=decays, DECOUPLED=decoupled, BLOCK=BLOCK,
     )  # fmt: skip

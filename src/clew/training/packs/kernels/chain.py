@@ -24,7 +24,7 @@ an illegal access, although no address here is out of bounds."""
 
 
 @triton.jit
-def _chain(
+def chain_kernel(
     x, table, hidden, y,
     events, x_model, row,
     WIDTHS: tl.constexpr, PADDED: tl.constexpr, PLACES: tl.constexpr, KINDS: tl.constexpr, BEFORE: tl.constexpr,
@@ -51,7 +51,7 @@ def _chain(
 
 
 @triton.jit
-def _chain_backward(
+def chain_backward_kernel(
     dy, y, x, table, hidden, dx, gradients,
     events, x_model, row,
     WIDTHS: tl.constexpr, PADDED: tl.constexpr, PLACES: tl.constexpr, KINDS: tl.constexpr, BEFORE: tl.constexpr,
@@ -104,7 +104,7 @@ class LinearChainFunction(torch.autograd.Function):
         }  # fmt: skip
         hidden, y = x.new_empty(models, events * before[-1]), x.new_empty(models, events, widths[-1])
         table = _table(weights[0])
-        _chain[(models,)](x, table, hidden, y, events, x.stride(0), table.stride(0), **ctx.sizes, num_warps=WARPS)
+        chain_kernel[(models,)](x, table, hidden, y, events, x.stride(0), table.stride(0), **ctx.sizes, num_warps=WARPS)
         ctx.save_for_backward(x, table, hidden, y)
         ctx.buffers = buffers
         ctx.layouts = [(weight.shape, weight.stride(), weight.storage_offset()) for weight in weights]
@@ -120,7 +120,7 @@ class LinearChainFunction(torch.autograd.Function):
         dx = x.new_empty(x.shape) if x_gradient else y
         tensors = (gradients[0].contiguous(), y, x, table, hidden, dx, of_weights)
         sizes = (events, x.stride(0), table.stride(0))
-        _chain_backward[(models,)](*tensors, *sizes, **ctx.sizes, X_GRADIENT=x_gradient, num_warps=WARPS)
+        chain_backward_kernel[(models,)](*tensors, *sizes, **ctx.sizes, X_GRADIENT=x_gradient, num_warps=WARPS)
         return dx if x_gradient else None, None, None, *(of_weights.as_strided(*layout) for layout in ctx.layouts)
 
 

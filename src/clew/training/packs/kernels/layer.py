@@ -20,7 +20,7 @@ EVENTS = 64
 
 
 @triton.jit
-def _forward(
+def forward_kernel(
     x, weight, bias, y,
     events, inputs, outputs, x_model, w_model, b_model,
     KIND: tl.constexpr, EVENTS: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
@@ -39,7 +39,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
+def backward_kernel(
     dy, y, x, weight, dx, dweight, dbias,
     events, inputs, outputs, x_model, w_model, dw_model, db_model,
     KIND: tl.constexpr, X_GRADIENT: tl.constexpr,
@@ -79,7 +79,7 @@ class StackedLinearFunction(torch.autograd.Function):
         events = x.shape[1]
         y = x.new_empty(models, events, outputs)
         strides = (x.stride(0), weight.stride(0), bias.stride(0))
-        _forward[(models, triton.cdiv(events, EVENTS))](
+        forward_kernel[(models, triton.cdiv(events, EVENTS))](
             x, weight, bias, y, events, inputs, outputs, *strides,
             KIND=ACTIVATIONS.index(activation), **_padded_sizes(inputs, outputs),
         )  # fmt: skip
@@ -96,7 +96,7 @@ class StackedLinearFunction(torch.autograd.Function):
         shapes = (models, outputs, inputs), (models, outputs)
         dweight, dbias = (_claim(buffer, x, shape) for buffer, shape in zip(ctx.buffers, shapes, strict=True))
         sizes = (events, inputs, outputs, *(tensor.stride(0) for tensor in (x, weight, dweight, dbias)))
-        _backward[(models,)](
+        backward_kernel[(models,)](
             gradients[0].contiguous(), y, x, weight, dx, dweight, dbias, *sizes,
             KIND=ACTIVATIONS.index(ctx.activation), X_GRADIENT=x_gradient, **_padded_sizes(inputs, outputs),
         )  # fmt: skip
