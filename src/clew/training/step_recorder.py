@@ -20,8 +20,8 @@ _Key = tuple[tuple[int, bool], tuple[int, ...]]
 
 def can_record(config: TrainConfig, strategy: Strategy, device: torch.device) -> bool:
     """Whether the steps of this training may be recorded, if the recipe supports it."""
-    single = type(strategy) is Strategy and config.accumulate == 1
-    return config.record and single and device.type == "cuda" and config.precision != "fp16"
+    plain = config.accumulate == 1 and config.precision != "fp16"
+    return plain and device.type == "cuda" and strategy.can_record(config.record)
 
 
 class StepRecorder:
