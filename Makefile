@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
+.PHONY: demo test test-quick test-gpu test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
@@ -13,6 +13,9 @@ test: $(READY)  ## unit, distributed and documentation tests; those of sites whe
 
 test-quick: $(READY)  ## what runs within the test process, for the inner loop: no processes, no servers
 	$(BIN)/python -m pytest -p tests.quick -n 2 --dist worksteal $(PYTEST)
+
+test-gpu: $(READY)  ## tests of NVIDIA GPUs, with NCCL on two and four of them; those that need more than there are are skipped
+	$(BIN)/python -m pytest -m gpu -rs $(PYTEST)
 
 test-all: $(READY)  ## everything, once a week: long tests, real sites, ordinary processes, storms, a short soak (hours)
 	tools/sites-install browser database jupyter s3 xrootd rucio slurm condor images

@@ -65,7 +65,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exec: start every process of the test as usual, not from a warm server")
     config.addinivalue_line("markers", "slow: left out by make test-quick; seconds within the test process")
+    config.addinivalue_line("markers", "gpu(devices=1): needs this many NVIDIA GPUs; make test-gpu runs only these")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile clew anew
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that need more GPUs than there are."""
+    devices = {item: [mark.kwargs.get("devices", 1) for mark in item.iter_markers("gpu")] for item in items}
+    if not any(devices.values()):
+        return
+    import torch
+
+    found = torch.cuda.device_count()
+    for item, marks in devices.items():
+        needed = max(marks, default=0)
+        if found < needed:
+            what = "an NVIDIA GPU" if needed == 1 else f"{needed} NVIDIA GPUs"
+            item.add_marker(pytest.mark.skip(reason=f"needs {what}; torch finds {found}"))
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from clew import Dataset
 from clew.bench import compare
 from clew.bench.scaling import measurement, page
 from clew.bench.scaling import study as scale
+from clew.bench.scaling.expectation import LINKS, LinkConfig, bytes_per_step, expect
 from clew.bench.scaling.forecast import forecast
 from clew.bench.scaling.measurement import ScalingRun
 from clew.bench.scaling.results import ScalingResult
@@ -92,6 +94,28 @@ def test_oversubscribed_sizes_predict_nothing() -> None:
     assert not predicted.workers and "two are needed" in predicted.note
 
 
+def test_the_expectation_follows_from_counted_bytes_and_assumed_links() -> None:
+    links = {"slow": LinkConfig(gigabytes_per_second=0.5, microseconds=0)}
+    runs = [trained(1, 1e-2, batch_size=100, parameters=10**8), trained(2, 6e-3, 1e-3, batch_size=100)]
+    expected = expect(runs, [4], links, weak=False)
+    assert [size.workers for size in expected.sizes] == [1, 2, 4] and expected.parameters == 10**8
+    assert [size.bytes_per_step for size in expected.sizes] == [0, 4e8, 6e8]  # a ring: 2 (p - 1) / p of 400 MB
+    one, two, four = expected.sizes
+    assert one.efficiency["slow"] == (1.0, 1.0) and one.measured_efficiency == 1.0
+    assert two.compute_seconds == pytest.approx(0.5, rel=0.02) and two.communication_seconds["slow"] == 0.8
+    assert two.efficiency["slow"] == pytest.approx((0.5 / 1.3, 0.5 / 0.8), rel=0.02)
+    assert two.measured_efficiency == pytest.approx(10 / 12, rel=0.02) and four.measured_efficiency is None
+    assert two.measured_communication_seconds == pytest.approx(0.1, rel=0.02)
+    batch_of_each = expect(runs, [4], links, weak=True).sizes[2]
+    assert batch_of_each.compute_seconds == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_master_sends_all_values_to_every_worker() -> None:
+    run = ScalingRun("easgd", 2, "", processes=4, parameters=1000, value_bytes=2, exchange_interval=4)
+    assert bytes_per_step(run, workers=8) == 2000 * 8 / 4 / 2
+    assert "not known" in expect([replace(trained(1, 1.0), strategy="pipeline")], [], {}, weak=False).note
+
+
 def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_path: Path) -> None:
     result = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3), trained(4, 6e-3, 2e-3, oversubscribed=True))
     result.forecasts["allreduce"] = forecast(result.trainings, [8], weak=False)
@@ -105,9 +129,13 @@ def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_pa
 
 
 def test_a_study_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    result = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3))
+    result = study(trained(1, 1e-2, batch_size=64), trained(2, 6e-3, 1e-3, batch_size=64))
+    result.expectations["allreduce"] = expect(result.trainings, [8], LINKS, weak=False)
     result.save(tmp_path / "scale.json")
-    assert ScalingResult.load(tmp_path / "scale.json").rows() == result.rows()
+    loaded = ScalingResult.load(tmp_path / "scale.json")
+    assert loaded.rows() == result.rows()
+    assert page.write(loaded, tmp_path / "a.html").read_text() == page.write(result, tmp_path / "b.html").read_text()
+    assert "NVLink 4" in (tmp_path / "a.html").read_text()
     (tmp_path / "other.json").write_text('{"kind": "workload", "format": 1}')
     with pytest.raises(ConfigError, match="not a result of clew bench scale"):
         ScalingResult.load(tmp_path / "other.json")
@@ -138,6 +166,7 @@ def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
         (("--workers", "0"), "workers"),
         (("--strategy", "allredcue"), "strategies"),
         (("--limit", "soon"), "--limit"),
+        (("--link", "fast=quick"), "write NAME=GB/S or NAME=GB/S:MICROSECONDS"),
         (("--on", "nowhere"), "no site 'nowhere'"),
     ],
 )

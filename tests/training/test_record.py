@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,12 +29,14 @@ from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.step_recorder import StepRecorder, can_record
 from clew.training.strategies import LossSum, Strategy
+from clew.training.strategies.allreduce import AllReduce
+from clew.training.strategies.sharded import Sharded
 from tests.recipes.lartpc.events import SIDE, particles
 from tests.recipes.particleflow import flow_events
 from tests.training import recipe, weights
 
 CPU = torch.device("cpu")
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+ROOT = Path(__file__).parents[2]
 
 
 def ragged_batch(lengths: list[int]) -> Batch:
@@ -131,6 +135,38 @@ def test_only_a_single_gpu_records() -> None:
     assert not can_record(TrainConfig(precision="fp16"), Strategy(), cuda)
 
 
+def _train_ranks(folder: Path, name: str, recorded: tuple[bool, bool]) -> list[dict[str, Any]]:
+    folder.mkdir()
+    command = [sys.executable, "-m", "tests.training.recorded_ranks", str(folder / "store")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), name, str(recorded[rank]), str(folder)], cwd=ROOT) for rank in range(2)
+    ]
+    assert [rank.wait(200) for rank in ranks] == [0, 0]
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", ["regression", "adversarial"])
+def test_replayed_steps_of_two_ranks_are_the_plain_ones(name: str, tmp_path: Path) -> None:
+    """Also if one rank replays and the other does not, and for batches of other sizes."""
+    plain = _train_ranks(tmp_path / "plain", name, (False, False))
+    for recorded in ((True, True), (True, False)):
+        ranks = _train_ranks(tmp_path / f"{recorded}", name, recorded)
+        assert [rank["replays"] > 0 for rank in ranks] == list(recorded)
+        for rank, reference in zip(ranks, plain, strict=True):
+            assert rank["losses"] == reference["losses"]
+            assert all(torch.equal(rank["model"][key], tensor) for key, tensor in reference["model"].items())
+
+
+def test_several_workers_record_only_if_the_settings_say_so() -> None:
+    strategy, cuda = AllReduce.__new__(AllReduce), torch.device("cuda")
+    strategy.synchronizes_buffers = False
+    assert can_record(TrainConfig(record="allreduce"), strategy, cuda)
+    assert not can_record(TrainConfig(), strategy, cuda)
+    strategy.synchronizes_buffers = True  # batch norm communicates during forward
+    assert not can_record(TrainConfig(record="allreduce"), strategy, cuda)
+    assert not Sharded.__new__(Sharded).can_record("allreduce")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there it is recorded")
 def test_every_optimiser_of_a_step_that_alternates_steps_once_although_recording_fails(flat: Dataset) -> None:
     def trained(*, recorded: bool) -> dict[str, Any]:
@@ -185,7 +221,7 @@ def _images(folder: Path) -> tuple[Recipe, Table]:
     return LArTPC(LArTPCConfig(image=ImageConfig(rows=SIDE, columns=SIDE))), particles(120)
 
 
-@on_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("make_training", [_fixed, _game, _flow, _images])
 def test_a_replayed_training_is_the_plain_one(tmp_path: Path, make_training: Any) -> None:
     chosen, events = make_training(tmp_path)

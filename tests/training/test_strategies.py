@@ -22,6 +22,14 @@ class TestPipeline(StrategyContract):
     strategy, alternates = "pipeline", False
 
 
+class TestPipelineAtSplitPoints(TestPipeline):
+    model, settings = "branches", {"split_points": ["middle", "head"]}
+
+
+class TestPipelineAtSplitPointsOnThreeRanks(TestPipelineAtSplitPoints):
+    workers = 3
+
+
 class TestDownpour(RuleContract):
     rule, one_worker_is_single = "downpour", True
 

@@ -59,7 +59,7 @@ def generate(
     The same seed gives the same file on the same kind of device, for any number of workers.
 
     Args:
-        run: The run or its folder, or a file that `clew.export` wrote (ONNX files run in onnxruntime on the CPU).
+        run: The run or its folder, or a file that `clew.export` wrote (ONNX files run on the CPU).
         events: Number of events.
         ranges: Lowest and highest value by name: `{"energy": (1, 100)}` in GeV, `{"theta": (0, 10)}` in degrees.
         output: The file to write. The recipe chooses the layout: showers are written as in the CaloChallenge.
@@ -88,10 +88,8 @@ def generate(
         clew.errors.RecipeError: recipe Columns generates nothing: it does not define draw_inputs()
     """
     check_not_in_worker("clew.generate")
-    path = Path(output)
-    _check_numbers(events, seed, path, replace=replace)
-    is_file = exported_model.is_exported_model(run)
-    task = _file_task(run, trust=trust) if is_file else _run_task(run, weights, trust=trust)
+    _check_numbers(events, seed, path := Path(output), replace=replace)
+    task = _task(run, weights, trust=trust)
     writer = _check_recipe(task, ranges, path)
     place = device_or_default(current_rank().local_rank, device)
     size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
@@ -120,7 +118,9 @@ def _check_recipe(task: Any, ranges: Ranges, path: Path) -> type[TableWriter]:
     return recipe.generated_writer(path)
 
 
-def _run_task(run: Any, weights: str, *, trust: bool) -> GenerationTask:
+def _task(run: Any, weights: str, *, trust: bool) -> GenerationTask | ExportedGenerationTask:
+    if exported_model.is_exported_model(run):
+        return _file_task(run, trust=trust)
     opened = run if isinstance(run, Run) else Run.open(run)
     recipe, config = recipe_of_run(opened, trust=trust)
     if config.replicas is not None:

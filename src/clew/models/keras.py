@@ -157,6 +157,8 @@ class KerasModule(nn.Module):
     layer: Any
     source: Any
     """The whole Keras model."""
+    dimensions = 0
+    """Number of dimensions of the first input, if a last one of size 1 may be missing."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -181,12 +183,12 @@ class KerasModule(nn.Module):
         """Every variable of the layer, with the tensor that holds its value."""
         return [(variable, getattr(self, name)) for variable, name in self._names]
 
-    def forward(self, *inputs: Tensor) -> Any:
+    def forward(self, *inputs: Tensor | None) -> Any:
         keras, state = load_keras(), self.state()
         # seeds come from torch's random numbers, which differ from rank to rank and are part of a checkpoint
         seeds = [(v, torch.randint(1 << 30, (2,), dtype=torch.int32)) for v in self._seeds] if self.training else []
         with keras.StatelessScope(state_mapping=state + seeds) as scope:
-            outputs = self._call(*inputs)
+            outputs = self._call(*(value for value in inputs if value is not None))
         if self.training:
             with torch.no_grad():
                 for variable, tensor in state:
@@ -203,6 +205,8 @@ class KerasModule(nn.Module):
         return f"{type(self.layer).__name__} {self.layer.name}"
 
     def _call(self, *inputs: Tensor) -> Any:
+        if inputs[0].ndim == self.dimensions - 1:
+            inputs = (inputs[0].unsqueeze(-1), *inputs[1:])
         inputs_expected = len(getattr(self.layer, "inputs", None) or [None])
         if len(inputs) == 2 and inputs_expected == 1:  # a padded tensor, and the mask of real items
             outputs = self.layer(inputs[0], mask=inputs[1], training=self.training)
@@ -219,14 +223,15 @@ class KerasChain(nn.Sequential):
     source: Any
 
     def __init__(self, model: Any, layers: Sequence[Any]) -> None:
-        super().__init__(*map(KerasModule, layers))
-        self._rank = len(model.input_shape)
+        first, *others = map(KerasModule, layers)
+        first.dimensions = len(model.input_shape)
+        super().__init__(first, *others)
 
-    def forward(self, *inputs: Tensor) -> Any:
-        value, rest = inputs[0], inputs[1:]
-        outputs: Any = value.unsqueeze(-1) if value.ndim == self._rank - 1 else value
-        for layer in self:
-            outputs, rest = layer(outputs, *rest), ()
+    def forward(self, inputs: Tensor, mask: Tensor | None = None) -> Any:
+        first, *others = self
+        outputs = first(inputs, mask)
+        for layer in others:
+            outputs = layer(outputs)
         return outputs
 
 

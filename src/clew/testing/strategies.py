@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -37,6 +37,8 @@ class StrategyContract:
     """How many processes train."""
     tolerance: ClassVar[tuple[float, float]] = (1e-4, 2e-5)
     """Relative and absolute difference of a weight that rounding may cause."""
+    model: ClassVar[Literal["regression", "branches"]] = "regression"
+    """The model of the regression: a chain of layers, or one with two branches (`clew.testing.toys.ToyBranches`)."""
     alternates: ClassVar[bool] = True
     """Whether a `step` that alternates between optimisers is supported. If not, it must be refused."""
 
@@ -55,7 +57,7 @@ class StrategyContract:
             "workers": workers,
             **cls.settings,
         }
-        return toys.train_toy(toy, dataset, folder, train, **settings)
+        return toys.train_toy(cls.model if toy == "regression" else toy, dataset, folder, train, **settings)
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -86,6 +86,40 @@ class ToyRegression(Toy):
         return (outputs - batch["y"]) ** 2
 
 
+class ToyBranches(ToyRegression):
+    """y from x through a model with two branches, which a pipeline can divide at `middle` and `head`.
+
+    Values of the first branch pass by the middle one, and the order of the parameters is not that of their use.
+    """
+
+    def model(self) -> nn.Module:
+        import torch
+        from torch import nn
+
+        class Branches(nn.Module):
+            shift: Tensor
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.head, self.middle, self.first = nn.Linear(8, 1), nn.Linear(8, 8), nn.Linear(3, 8)
+                self.register_buffer("shift", torch.tensor(0.1))
+
+            def forward(self, x: Tensor, scale: Tensor) -> dict[str, Tensor]:
+                first = self.first(x).tanh() + self.shift
+                large = first > 0
+                middle = self.middle(first).tanh() - self.shift
+                value = self.head(middle) * (1 + 0.1 * scale) + torch.where(large, first, 0).mean(1, keepdim=True)
+                return {"value": value.view(x.size(0))}
+
+        return Branches()
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        return model(batch["x"], scale=batch["x"][:, :1])
+
+    def loss(self, outputs: Any, batch: Batch) -> Tensor:
+        return super().loss(outputs["value"], batch)
+
+
 class ToyGame(Toy):
     """A generator of values and a critic, which takes two steps per batch. The noise of the generator is the column x.
 
@@ -132,6 +166,8 @@ class ToyGame(Toy):
 
 TOYS: dict[str, type[Toy]] = {"regression": ToyRegression, "adversarial": ToyGame}
 """The toys that every strategy and rule trains."""
+MODELS: dict[str, type[Toy]] = {**TOYS, "branches": ToyBranches}
+"""All toys."""
 
 
 def make_dataset(folder: Path) -> Dataset:
@@ -148,7 +184,7 @@ def train_toy(name: str, dataset: Dataset, folder: Path, train: Mapping[str, Any
     """Train a toy.
 
     Args:
-        name: Its name in `TOYS`.
+        name: Its name in `MODELS`.
         dataset: From `make_dataset`.
         folder: Where to write `run` and the numbers of the samples.
         train: Settings of `train`.
@@ -156,7 +192,7 @@ def train_toy(name: str, dataset: Dataset, folder: Path, train: Mapping[str, Any
     """
     log = folder / "samples"
     log.mkdir(parents=True, exist_ok=True)
-    toy = TOYS[name]
+    toy = MODELS[name]
     recipe = toy(toy.Config.model_validate({"log": str(log), **settings}))
     return clew.train(recipe, dataset, output=folder / "run", **train)
 
@@ -198,4 +234,4 @@ def first_weights(name: str) -> dict[str, Tensor]:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return TOYS[name]().model().state_dict()
+        return MODELS[name]().model().state_dict()

@@ -237,6 +237,9 @@ class TrainConfig(Section):
     """Number format in which allreduce sends gradients."""
     microbatches: Count = 4
     """Number of parts in which a batch passes through the stages of a pipeline."""
+    split_points: tuple[str, ...] = ()
+    """For pipeline: names of modules with which a stage may start, `["encoder.layer3", "head"]`. Of more names than are
+    needed, those that make the stages about equally large are used. Default: any entry of an `nn.Sequential`."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     clip: Positive | None = None
@@ -250,9 +253,9 @@ class TrainConfig(Section):
     """Number format of the forward pass, by autocast. fp16 also scales the loss."""
     compile: bool = False
     """Apply torch.compile to the model."""
-    record: bool = True
-    """On one NVIDIA GPU, record a step as a CUDA graph and replay it, if the recipe supports it
-    (`Recipe.graph_capacity`)."""
+    record: bool | Literal["allreduce"] = True
+    """Record a step as a CUDA graph and replay it, if the recipe supports it (`Recipe.graph_capacity`). true: on one
+    NVIDIA GPU. allreduce: also with several workers of allreduce; this was not run on several GPUs yet."""
     deterministic: bool = False
     """Use only reproducible algorithms of torch: the same machine and number of threads give the same bits. May be
     slower."""
@@ -347,6 +350,12 @@ class TrainConfig(Section):
     def exchange_interval(self) -> int:
         """Batches between two exchanges of an asynchronous worker."""
         return self.asynchronous.sync_every or self.traits.exchange_interval
+
+    @property
+    def sent_value_bytes(self) -> int:
+        """Bytes of a gradient or a weight that workers send."""
+        sent = self.asynchronous.transfer if self.traits.asynchronous else self.compress
+        return 4 if sent in ("none", "float32") else 2
 
     @property
     def size(self) -> int:

@@ -93,7 +93,7 @@ class Engine:
         Raises:
             RecipeError: There is a loss without an optimiser, or an optimiser without a loss.
         """
-        recorded = self.recorder is not None and len(parts) == 1 and parts[0].capacity is not None
+        recorded = self.recorder is not None and len(parts) == 1 and parts[0].capacity is not None and parts[0].counts
         sums = self._replay(parts[0]) if recorded else self._compute(parts)
         if len(sums) != len(self.parameters) and not isinstance(sums, TakenSteps):
             missing = next(iter(self.parameters.keys() - sums.keys()))
@@ -165,14 +165,19 @@ class Engine:
         """Replay recorded forward and backward passes. The optimisers' steps are not recorded."""
         assert self.recorder is not None
         step: dict[str, LossSum] = {}
+        self.strategy.batch_counts = True
+        self.strategy.start_recorded_step()
         start = time.perf_counter_ns()
-        for sums in self.recorder.run(batch):
-            computed = time.perf_counter_ns()
+        for sums_of_rank in self.recorder.run(batch):
+            computed, communicated = time.perf_counter_ns(), self.strategy.communication_seconds
+            parameters = {name: self.parameters[name] for name in sums_of_rank}
+            sums = self.strategy.combine_recorded(sums_of_rank, parameters)
+            combined = computed + int((self.strategy.communication_seconds - communicated) * 1e9)
             for name in sums:
                 self._apply(name)
             step.update(sums)
             if self.trace.live:
-                self.trace.step((start, computed, computed, computed, time.perf_counter_ns()))
+                self.trace.step((start, computed, computed, combined, time.perf_counter_ns()))
             start = time.perf_counter_ns()
         return step
 
@@ -181,7 +186,7 @@ class Engine:
         with self.autocast():
             losses = self.strategy.losses(self.recipe, self.model, batch)
         for part in [losses] if isinstance(losses, Mapping) else self._pairs(losses):
-            yield self.strategy.backward(*self._prepare_losses(part, batch), last=True)
+            yield self.strategy.record_backward(*self._prepare_losses(part, batch))
 
     def _pairs(self, losses: Iterable[tuple[str, Tensor | Loss]]) -> Iterator[Mapping[str, Tensor | Loss]]:
         """Yield each loss of a step that alternates. It is computed when the optimiser before it has stepped."""

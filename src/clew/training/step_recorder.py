@@ -20,8 +20,8 @@ _Key = tuple[tuple[int, bool], tuple[int, ...]]
 
 def can_record(config: TrainConfig, strategy: Strategy, device: torch.device) -> bool:
     """Whether the steps of this training may be recorded, if the recipe supports it."""
-    single = type(strategy) is Strategy and config.accumulate == 1
-    return config.record and single and device.type == "cuda" and config.precision != "fp16"
+    plain = config.accumulate == 1 and config.precision != "fp16"
+    return plain and device.type == "cuda" and strategy.can_record(config.record)
 
 
 class StepRecorder:
@@ -58,7 +58,7 @@ class StepRecorder:
         if recording.graphs:
             yield from recording.replay(self._parameters)
         elif recording.parts:
-            yield from self._record(recording)
+            yield from self.record_step(recording)
         else:
             for sums in self._compute(recording.batch):
                 recording.parts += 1
@@ -83,13 +83,13 @@ class StepRecorder:
             self.recordings[kind, capacity] = _Recording(batch.empty_with_capacity())
         return self.recordings[kind, capacity]
 
-    def _record(self, recording: _Recording) -> Iterator[dict[str, LossSum]]:
+    def record_step(self, recording: _Recording) -> Iterator[dict[str, LossSum]]:
         """Record a step, part by part, and replay each part at once: recording computes nothing."""
         parts = self._compute(recording.batch)
-        graphs: list[_Graph] = []
+        graphs: list[RecordedGraph] = []
         while len(graphs) < recording.parts:
             try:
-                graphs.append(self._record_part(parts))
+                graphs.append(self.record_part(parts))
             except RuntimeError as error:
                 self._stop_recording(error)
                 break
@@ -101,13 +101,13 @@ class StepRecorder:
             if number >= len(graphs):  # the optimisers of the parts before have stepped already
                 yield sums
 
-    def _record_part(self, parts: Iterator[dict[str, LossSum]]) -> _Graph:
+    def record_part(self, parts: Iterator[dict[str, LossSum]]) -> RecordedGraph:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # another thread may be sending the next batch: its calls must not end the recording
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             sums = next(parts)
-        return _Graph(graph, sums, [parameter.grad for parameter in self._parameters])
+        return RecordedGraph(graph, sums, [parameter.grad for parameter in self._parameters])
 
     def _stop_recording(self, error: RuntimeError) -> None:
         self._failed, self.recordings = True, {}
@@ -117,7 +117,7 @@ class StepRecorder:
         )
 
 
-class _Graph(NamedTuple):
+class RecordedGraph(NamedTuple):
     """One part of a step as a CUDA graph, and where it leaves losses and gradients."""
 
     graph: torch.cuda.CUDAGraph
@@ -138,7 +138,7 @@ class _Recording:
         self.batch = batch
         self.parts = 0
         """Number of parts of a step, known after the first one."""
-        self.graphs: list[_Graph] = []
+        self.graphs: list[RecordedGraph] = []
 
     def replay(self, parameters: Sequence[nn.Parameter]) -> Iterator[dict[str, LossSum]]:
         return (graph.replay(parameters) for graph in self.graphs)

@@ -31,6 +31,8 @@ class StrategyTraits:
     """The module whose `run_rank` every process of the training calls."""
     asynchronous: bool = False
     """Whether workers exchange with masters that hold the central weights, instead of with each other."""
+    model_passes: int = 0
+    """How often a worker sends its share of all values of the model per step or exchange; 0: not known."""
     averages_steps: bool = False
     """Whether the steps of all workers are averaged, so that the learning rate follows their number."""
     exchange_interval: int = 1
@@ -50,6 +52,7 @@ def _asynchronous(rule: type[Rule]) -> StrategyTraits:
     return StrategyTraits(
         entry_module="clew.training.asynchronous.rank_entry",
         asynchronous=True,
+        model_passes=1,
         averages_steps=rule.averages_steps,
         exchange_interval=rule.exchange_interval,
         overlap=rule.allows_overlap,
@@ -61,8 +64,8 @@ def _asynchronous(rule: type[Rule]) -> StrategyTraits:
 
 STRATEGIES: dict[str, StrategyTraits] = {
     "single": StrategyTraits(),
-    "allreduce": StrategyTraits("clew.training.strategies.allreduce:AllReduce"),
-    "sharded": StrategyTraits("clew.training.strategies.sharded:Sharded"),
+    "allreduce": StrategyTraits("clew.training.strategies.allreduce:AllReduce", model_passes=2),
+    "sharded": StrategyTraits("clew.training.strategies.sharded:Sharded", model_passes=3),
     "pipeline": StrategyTraits("clew.training.strategies.pipeline:Pipeline"),
     **{name: _asynchronous(rule_class(name)) for name in RULES},
 }

@@ -69,12 +69,13 @@ class TrainSettings(ModelSettings, total=False):
     buffers: Literal["average", "synchronize"]
     compress: Literal["none", "bf16", "fp16"]
     microbatches: int
+    split_points: Sequence[str]
     optimizer: _Section
     schedule: _Section
     clip: float | None
     ema: float | None
     compile: bool
-    record: bool
+    record: bool | Literal["allreduce"]
     deterministic: bool
     loading: _Section
     order: int | None

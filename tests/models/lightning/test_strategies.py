@@ -61,7 +61,7 @@ def test_asynchronous_workers_refuse_a_scheduler(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_refuses_a_module(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pipeline needs an nn\\.Sequential of 2 or more entries"):
+    with pytest.raises(ConfigError, match="pipeline divides an nn\\.Sequential, or another model at"):
         train("Classifier", tmp_path / "run", workers=2, strategy="pipeline")
 
 

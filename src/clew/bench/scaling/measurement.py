@@ -52,6 +52,10 @@ class ScalingRun:
     validations: list[tuple[float, int, float]] = field(default_factory=list)
     """Seconds, samples, validation loss."""
     parameters: int = 0
+    value_bytes: int = 4
+    """Bytes of a number that workers send."""
+    exchange_interval: int = 1
+    """Steps between two exchanges."""
     message: str = ""
     """Why it failed, if it did."""
 

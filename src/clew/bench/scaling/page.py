@@ -46,6 +46,7 @@ def write(result: ScalingResult, path: Path) -> Path:
         PageSection("Measured", size_table(result), measured),
         PageSection("Where the time went", _SHARES_NOTE + share_table(result), times),
         PageSection("Loss", _loss_note(result), losses),
+        PageSection("Expected from bytes and bandwidths", _LINKS_NOTE + "".join(map(_expectation(result), names))),
         PageSection("Prediction, not measured", "".join(forecast_table(result, name) for name in names)),
         PageSection("Conditions", facts_table({**conditions, **settings})),
     ]
@@ -57,6 +58,13 @@ _SHARES_NOTE = (
     "<p>Shares of the training time of all ranks, from the merged timeline, without validation and checkpoints. "
     "Waiting is the time in an all-reduce until the last rank has started it. With a master, waiting counts as "
     "communication.</p>"
+)
+
+
+_LINKS_NOTE = (
+    "<p>The bytes that the busiest process sends per step are counted from the parameters. Bandwidth and latency of a "
+    "connection are assumed. Computing is that of the smallest size, shared perfectly. The lower efficiency is that "
+    "without overlap of communication and computing, the higher one that with complete overlap.</p>"
 )
 
 
@@ -335,6 +343,30 @@ def forecast_table(result: ScalingResult, name: str) -> str:
         for i, p in enumerate(forecast.workers)
     ]
     return f"<h3>{escape(name)}</h3><p>{model_description(forecast)}</p>{table(head, rows)}"
+
+
+def _expectation(result: ScalingResult) -> Callable[[str], str]:
+    """Return a function that makes the table of a strategy."""
+
+    def section(name: str) -> str:
+        expectation = result.expectations.get(name)
+        if expectation is None or not expectation.sizes:
+            return f"<p>{escape(name)}: {escape(expectation.note if expectation else 'nothing measured yet')}.</p>"
+        links = list(expectation.sizes[0].efficiency)
+        rows = [
+            (
+                str(size.workers),
+                f"{size.bytes_per_step / 1e6:,.3g}",
+                f"{1e3 * size.compute_seconds:,.3g}",
+                *(f"{size.efficiency[link][0]:.0%} to {size.efficiency[link][1]:.0%}" for link in links),
+                "–" if size.measured_efficiency is None else f"{size.measured_efficiency:.0%}",
+            )
+            for size in expectation.sizes
+        ]
+        head = ("workers", "MB per step", "computing, ms", *map(escape, links), "measured")
+        return f"<h3>{escape(name)}, {expectation.parameters:,} parameters</h3>{table(head, rows)}"
+
+    return section
 
 
 def model_description(forecast: Forecast) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from clew.bench.results import BenchResult
+from clew.bench.scaling.expectation import Expectation, ExpectedSize
 from clew.bench.scaling.forecast import Forecast
 from clew.bench.scaling.measurement import PARTS, ScalingRun
 from clew.errors import ConfigError
@@ -26,6 +27,8 @@ class ScalingResult(BenchResult):
     conditions: dict[str, Any]
     trainings: list[ScalingRun] = field(default_factory=list)
     forecasts: dict[str, Forecast] = field(default_factory=dict)
+    expectations: dict[str, Expectation] = field(default_factory=dict)
+    """What the bytes of a step and the bandwidths of `ScaleConfig.links` allow, by strategy."""
 
     @property
     def weak(self) -> bool:
@@ -111,9 +114,14 @@ class ScalingResult(BenchResult):
                 ScalingRun(**{**each, "blocks": list(map(tuple, each["blocks"]))}) for each in data["trainings"]
             ]
             forecasts = {name: Forecast(**each) for name, each in data["forecasts"].items()}
-            return cls(data["config"], data["conditions"], trainings, forecasts)
+            expectations = {name: _expectation(each) for name, each in data.get("expectations", {}).items()}
+            return cls(data["config"], data["conditions"], trainings, forecasts, expectations)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path}: not a result of clew bench scale ({error})") from error
+
+
+def _expectation(data: dict[str, Any]) -> Expectation:
+    return Expectation(**{**data, "sizes": [ExpectedSize(**size) for size in data["sizes"]]})
 
 
 def _mean(values: Sequence[float]) -> float | None:

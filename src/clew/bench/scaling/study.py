@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 
 from clew.bench.measured_jobs import last_log_line, local_launcher, run_job
 from clew.bench.scaling import measurement
+from clew.bench.scaling.expectation import LINKS, LinkConfig, expect
 from clew.bench.scaling.forecast import forecast
 from clew.bench.scaling.measurement import ScalingRun
 from clew.bench.scaling.results import ScalingResult
@@ -33,7 +34,7 @@ from clew.training.strategy_table import strategy_traits
 
 Strategy = Literal["allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"]
 Size = Annotated[int, Field(ge=1)]
-_MAY_CHANGE = ("workers", "repeat", "predict")
+_MAY_CHANGE = ("workers", "repeat", "predict", "links")
 """Settings that may change when a study is resumed."""
 
 
@@ -56,6 +57,8 @@ class ScaleConfig(Section):
     """Threads per worker, the same at every size. Default on this machine: the cores divided by the largest size."""
     predict: tuple[Size, ...] = ()
     """Sizes to predict. Default: powers of two up to 16 times the largest measured size."""
+    links: dict[str, LinkConfig] = LINKS
+    """Connections whose effect is expected from the bytes of a step, with assumed values."""
     minutes: Positive = 10.0
     """Time limit per training."""
     on: str | None = None
@@ -146,9 +149,9 @@ def _save(result: ScalingResult, config: ScaleConfig, output: Path) -> None:
 def _add_forecasts(result: ScalingResult, config: ScaleConfig) -> None:
     for name in result.strategies:
         runs = [run for run in result.trainings if run.strategy == name]
-        result.forecasts[name] = forecast(
-            runs, config.predicted_sizes, weak=config.weak or strategy_traits(name).asynchronous
-        )
+        weak = config.weak or strategy_traits(name).asynchronous
+        result.forecasts[name] = forecast(runs, config.predicted_sizes, weak=weak)
+        result.expectations[name] = expect(runs, config.predicted_sizes, config.links, weak=weak)
 
 
 def _open_result(config: ScaleConfig, output: Path, data: Dataset) -> ScalingResult:
@@ -218,6 +221,7 @@ class _Trainer:
             shutil.rmtree(folder, ignore_errors=True)
         chosen = load_settings(self.config.recipe, [*self.config.settings, *self._settings(measured)]).train
         measured.processes, measured.batch_size = chosen.processes, chosen.size
+        measured.value_bytes, measured.exchange_interval = chosen.sent_value_bytes, chosen.exchange_interval
         launcher = self._launcher(measured)
         job, state = run_job(launcher, lambda: launcher.start(self._task(measured, run), folder=jobs), on_progress)
         measured.oversubscribed = self._oversubscribed(measured)

@@ -10,6 +10,7 @@ import typer
 
 from clew.cli.bench.values import Json, parts, whole_numbers
 from clew.cli.options import Settings, What, parse_seconds
+from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.bench.scaling.study import ScaleConfig
@@ -40,6 +41,13 @@ class ScaleOptions:
     predict: Annotated[
         str, typer.Option(help="Sizes to predict (default: powers of two up to 16 times the largest).")
     ] = ""
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=GB/S[:MICROSECONDS]",
+            help="A connection whose effect is expected from the bytes of a step (default: NVLink and networks).",
+        ),
+    ] = None
     limit: Annotated[str, typer.Option(help="Time limit per training, for example 90s or 10m.")] = "10m"
     on: Annotated[
         str | None, typer.Option(metavar="SITE", help="Run the trainings at this site (`clew site list`).")
@@ -62,4 +70,16 @@ class ScaleOptions:
             "minutes": parse_seconds(self.limit, "--limit") / 60,
             "settings": list(self.settings or ()),
         }
+        if self.link:
+            options["links"] = dict(map(_link, self.link))
         return validate(ScaleConfig, Document(options, {}, "clew bench scale"))
+
+
+def _link(text: str) -> tuple[str, dict[str, float]]:
+    """Read `NAME=GB/S[:MICROSECONDS]`."""
+    name, _, values = text.partition("=")
+    try:
+        bandwidth, *latency = map(float, values.split(":"))
+    except ValueError as error:
+        raise ConfigError(f"--link '{text}': write NAME=GB/S or NAME=GB/S:MICROSECONDS, as 'fast=12.5:10'") from error
+    return name, {"gigabytes_per_second": bandwidth, **({"microseconds": latency[0]} if latency else {})}

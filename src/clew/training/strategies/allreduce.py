@@ -35,33 +35,68 @@ class AllReduce(ProcessGroupStrategy):
 
     def __init__(self, *, compress: str = "none", buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
-        self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"
+        self._compress, self.synchronizes_buffers = COMPRESSED[compress], buffers == "synchronize"
         self._buckets: dict[str, GradientBuckets] = {}
+        self._recorded_seed = torch.ones((), device=self.device)
+        """What recorded backward passes start with. A recording reads it anew when it is replayed."""
         in_memory = self.device.type == "cpu" and self._compress is None
         self._host_sum = open_host_sum(self.rank, self.gather) if in_memory else None
 
     def distribute(self, model: nn.Module) -> nn.Module:
         super().distribute(model)
-        return synchronize_batch_norm(model, self) if self._synchronize else model
+        return synchronize_batch_norm(model, self) if self.synchronizes_buffers else model
 
     def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """Run backward of each total into its buckets. In the last part, buckets are summed as they fill."""
         sums = {}
         for name, own_parameters in parameters.items():
-            if name not in self._buckets:
-                self._buckets[name] = GradientBuckets(own_parameters, self._compress, self._host_sum)
-            buckets = self._buckets[name]
+            buckets = self._buckets_of(name, own_parameters)
             total, weight = losses[name]
             self.write_signals(buckets.signals)
             buckets.begin(total.detach(), float(weight), last=last)
             seed = backward_seed(1 / self.batch_samples, total)
             self.run_backward(total, own_parameters, seed, keep=len(parameters) > 1)
             if last:
-                start = time.perf_counter()
-                self._signals = buckets.finish(self.batch_samples)
-                self.communication_seconds += time.perf_counter() - start
-                sums[name] = LossSum(self._signals[2], self._signals[3])
+                sums[name] = self._finish(buckets)
         return sums
+
+    def can_record(self, choice: bool | str) -> bool:
+        return (
+            choice == "allreduce" and not self.synchronizes_buffers
+        )  # statistics of batch norm are sent during forward
+
+    def start_recorded_step(self) -> None:
+        self._recorded_seed.fill_(1 / self.batch_samples)
+
+    def record_backward(self, losses: Mapping[str, Loss], parameters: Parameters) -> dict[str, LossSum]:
+        for name, own_parameters in parameters.items():
+            for parameter in own_parameters:
+                parameter.grad = None
+            total = losses[name].total
+            seed = self._recorded_seed.to(total.dtype)
+            self.run_backward(total, own_parameters, seed, keep=len(parameters) > 1)
+        return {name: LossSum(losses[name].total.detach(), losses[name].weight) for name in parameters}
+
+    def combine_recorded(self, sums: Mapping[str, LossSum], parameters: Parameters) -> dict[str, LossSum]:
+        """Sum the buckets one after the other, in the order in which `backward` does: another rank may use that."""
+        combined = {}
+        for name, own_parameters in parameters.items():
+            buckets = self._buckets_of(name, own_parameters)
+            self.write_signals(buckets.signals)
+            buckets.take(sums[name])
+            combined[name] = self._finish(buckets)
+        return combined
+
+    def _buckets_of(self, name: str, parameters: Sequence[nn.Parameter]) -> GradientBuckets:
+        if name not in self._buckets:
+            self._buckets[name] = GradientBuckets(parameters, self._compress, self._host_sum)
+        return self._buckets[name]
+
+    def _finish(self, buckets: GradientBuckets) -> LossSum:
+        start = time.perf_counter()
+        self._signals = buckets.finish(self.batch_samples)
+        self.communication_seconds += time.perf_counter() - start
+        return LossSum(self._signals[2], self._signals[3])
 
 
 class GradientBuckets:
@@ -113,6 +148,11 @@ class GradientBuckets:
         self.signals[2] += total
         self.signals[3] += weight
         self._in_batch, self._in_last_part, self._missing, self._sent = True, last, list(self._sizes), []
+
+    def take(self, sums: LossSum) -> None:
+        """Use the gradients that the parameters have as those of a whole batch. `finish` must follow."""
+        self.signals[2], self.signals[3] = sums
+        self._sent = []
 
     def finish(self, divisor: int) -> Tensor:
         """Sum what has not been summed yet after the last backward, and divide.

@@ -104,6 +104,25 @@ class Strategy:
                     divide_gradients(own_parameters, self._sums[name].weight)
         return self._take_sums() if last else {}
 
+    def can_record(self, choice: bool | str) -> bool:
+        """Whether steps may be recorded with this value of `train.record`. Only what overrides it supports ranks."""
+        return type(self) is Strategy and bool(choice)
+
+    def start_recorded_step(self) -> None:
+        """Prepare for a step that is computed by `record_backward`, or replayed. Called outside a recording."""
+
+    def record_backward(self, losses: Mapping[str, Loss], parameters: Parameters) -> dict[str, LossSum]:
+        """Add gradients as `backward` does for a whole batch, without communication, so that it can be recorded.
+
+        Returns:
+            The sums of this rank.
+        """
+        return self.backward(losses, parameters, last=True)
+
+    def combine_recorded(self, sums: Mapping[str, LossSum], parameters: Parameters) -> dict[str, LossSum]:
+        """Combine gradients and sums of `record_backward` over all ranks, after it was computed or replayed."""
+        return dict(sums)
+
     def run_backward(
         self, total: Tensor, parameters: Sequence[nn.Parameter], seed: Tensor | None, *, keep: bool
     ) -> None:

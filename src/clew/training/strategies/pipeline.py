@@ -21,65 +21,58 @@ from clew.errors import ConfigError, RecipeError
 from clew.metrics import Metric
 from clew.recipe import Loss, Recipe
 from clew.training.strategies.base import Losses, LossSum, Parameters, divide_gradients
+from clew.training.strategies.pipeline_stage import ModelStage, TrainingStage
 from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
-
-_TYPES = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.uint8,
-    torch.bool,
-)
-"""Types of tensors that stages send each other; the same order on all ranks."""
-_LAYOUT_SIZE = 18
+from clew.training.strategies.stage_graphs import Division, divide, keep_only
 
 
 class Pipeline(ProcessGroupStrategy):
-    """Stages (entries of an `nn.Sequential`) divided among the ranks. Micro-batches keep all ranks busy.
+    """Stages of a model divided among the ranks. Micro-batches keep all ranks busy.
 
-    Losses and gradients are those of the complete batch. `Recipe.forward` must be a single call of the model on
-    tensors, and return its result: this call is what is divided.
+    A stage is a part of the entries of an `nn.Sequential`, or of any model between two of `train.split_points`. Losses
+    and gradients are those of the complete batch. `Recipe.forward` must be a single call of the model on tensors, and
+    return its result: this call is what is divided.
     """
 
-    settings = ("microbatches",)
+    settings = ("microbatches", "split_points")
     splits_data = same_gradient = differentiates_loss = False
 
-    def __init__(self, *, microbatches: int, **place: Any) -> None:
+    def __init__(self, *, microbatches: int, split_points: Sequence[str] = (), **place: Any) -> None:
         super().__init__(**place)
-        self._microbatches = microbatches
+        self._microbatches, self._split_points = microbatches, split_points
         self._schedules: dict[Any, tuple[ScheduleGPipe, list[tuple[Tensor, float]]]] = {}
         self._sent_signals = torch.zeros(SIGNALS, device=self.device)
         self._current: tuple[Recipe, Batch] | None = None
+        self._names: list[str] = []
+        """The parameters of the complete model."""
+        self._own_names: dict[int, str] = {}
+        """Those of this stage, by the identity of the parameter."""
 
     def distribute(self, model: nn.Module) -> nn.Module:
-        if not isinstance(model, nn.Sequential) or len(model) < self.ranks:
-            kind = f"{type(model).__name__} of {len(list(model.children()))} parts"
-            raise ConfigError(
-                f"train.strategy pipeline needs an nn.Sequential of {self.ranks} or more entries; the model is a {kind}"
-            )
+        training, evaluation = self._divide(model)
         super().distribute(model)
-        bounds = _stage_bounds([sum(p.numel() for p in layer.parameters()) for layer in model], self.ranks)
-        first, last = bounds[self.rank], bounds[self.rank + 1]
-        for name in [name for name, _ in model.named_children() if not first <= int(name) < last]:
-            delattr(model, name)  # the remaining layers keep their names in the complete model
-        return _Stage(model, self)
+        self._names = [name for name, _ in model.named_parameters()]
+        keep_only(model, training.owned_names(model)[self.rank])
+        self._own_names = {id(parameter): name for name, parameter in model.named_parameters()}
+        return ModelStage(model, self, training, evaluation)
 
     def losses(self, recipe: Recipe, model: nn.Module, batch: Batch) -> Losses:
         """Run forward and backward of the complete batch, one micro-batch after the other."""
         if type(recipe).step is not Recipe.step:
             raise RecipeError("train.strategy pipeline supports only recipes that define loss(), not step()")
-        assert isinstance(model, _Stage)
-        inputs = _model_inputs(recipe, batch)
+        assert isinstance(model, ModelStage)
+        inputs = _model_inputs(recipe, model, batch)
         self._current = (recipe, batch)
         for parameter in model.parameters():
             parameter.grad = None
         schedule, losses = self._schedule(model, inputs, batch.size)
         losses.clear()
         target = torch.arange(batch.size, device=self.device)
-        schedule.step(*(inputs if self.rank == 0 else ()), **({"target": target} if self._is_last else {}))
+        schedule.step(
+            **TrainingStage.prefixed(model.own_inputs(inputs)),
+            return_outputs=False,
+            **({"target": target} if self._is_last else {}),
+        )
         total = sum((total for total, _ in losses), start=torch.zeros((), device=self.device))
         return {"loss": Loss(total, sum(weight for _, weight in losses))}
 
@@ -100,7 +93,8 @@ class Pipeline(ProcessGroupStrategy):
         return {name: LossSum(self._signals[2], self._signals[3])}
 
     def clip(self, parameters: Sequence[nn.Parameter], norm: float) -> None:
-        squares = torch.stack([p.grad.pow(2).sum() for p in parameters if p.grad is not None]).sum()
+        squares = torch.zeros((), device=self.device)  # a stage may have no parameter that is trained
+        squares += sum(p.grad.pow(2).sum() for p in parameters if p.grad is not None)
         dist.all_reduce(squares)
         nn.utils.clip_grads_with_norm_(parameters, norm, squares.sqrt())
 
@@ -111,49 +105,80 @@ class Pipeline(ProcessGroupStrategy):
         return dict(metrics_of_rank)  # every rank has evaluated all samples
 
     def full_weights(self, model: nn.Module) -> dict[str, Tensor]:
-        assert isinstance(model, _Stage)
+        assert isinstance(model, ModelStage)
         part = {name: tensor.detach().cpu() for name, tensor in model.stage.state_dict().items()}
         return dict(itertools.chain.from_iterable(part.items() for part in self.gather(part)))
 
     def load_weights(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-        assert isinstance(model, _Stage)
+        assert isinstance(model, ModelStage)
         model.stage.load_state_dict({name: state[name] for name in model.stage.state_dict()})
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state with parameters numbered as in the complete model."""
-        parts, states, count = self.gather(_to_cpu(optimizer.state_dict())), {}, 0
-        for part in parts:
-            states.update({number + count: state for number, state in part["state"].items()})
-            count += len(part["param_groups"][0]["params"])
+        parts, states = self.gather(_to_cpu(optimizer.state_dict())), {}
+        all_numbers, count = self._numbers(optimizer)
+        for part, numbers in zip(parts, all_numbers, strict=True):
+            states.update({numbers[number]: state for number, state in part["state"].items()})
         groups = [{**parts[0]["param_groups"][0], "params": list(range(count))}]
-        return {"state": states, "param_groups": groups}
+        return {"state": dict(sorted(states.items())), "param_groups": groups}
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        counts = self.gather(sum(len(group["params"]) for group in optimizer.param_groups))
-        first, count = sum(counts[: self.rank]), counts[self.rank]
-        own_state = {n - first: value for n, value in state["state"].items() if first <= n < first + count}
-        groups = [{**state["param_groups"][0], "params": list(range(count))}]
+        numbers = self._numbers(optimizer)[0][self.rank]
+        own_state = {own: state["state"][number] for own, number in enumerate(numbers) if number in state["state"]}
+        groups = [{**state["param_groups"][0], "params": list(range(len(numbers)))}]
         optimizer.load_state_dict({"state": own_state, "param_groups": groups})
 
     @property
     def _is_last(self) -> bool:
         return self.rank == self.ranks - 1
 
-    def _schedule(self, model: _Stage, inputs: Sequence[Tensor], size: int) -> Any:
+    def _divide(self, model: nn.Module) -> tuple[Division, Division]:
+        """Return the division for training, and the same one for evaluation."""
+        training = divide(model.train(), self._split_points, self.ranks)
+        evaluation = divide(model.eval(), training.points, self.ranks)
+        model.train()
+        for stage, own, used in zip(
+            itertools.count(1), *(d.owned_names(model) for d in (training, evaluation)), strict=False
+        ):
+            if used - own:
+                raise ConfigError(
+                    f"train.split_points: stage {stage} would use '{min(used - own)}' in evaluation and not in training"
+                )
+        return training, evaluation
+
+    def _numbers(self, optimizer: Optimizer) -> tuple[list[list[int]], int]:
+        """Return the numbers of the parameters of each rank in the complete optimiser, and how many it has.
+
+        Raises:
+            ConfigError: The optimiser has several groups of parameters.
+        """
+        if len(optimizer.param_groups) > 1:
+            raise ConfigError("train.strategy pipeline supports optimisers with one group of parameters")
+        names = self.gather([self._own_names[id(parameter)] for parameter in optimizer.param_groups[0]["params"]])
+        order = sorted(itertools.chain.from_iterable(names), key=self._names.index)
+        return [[order.index(name) for name in own] for own in names], len(order)
+
+    def _schedule(self, model: ModelStage, inputs: Mapping[str, Tensor], size: int) -> Any:
         """Return the schedule for this shape of batch: a stage determines the shapes of its messages only once."""
-        key = (size, *((tensor.shape, tensor.dtype) for tensor in inputs))
+        key = (size, *((name, tensor.shape, tensor.dtype) for name, tensor in inputs.items()))
         if key not in self._schedules:
             parts = math.gcd(size, self._microbatches)  # equal parts, so that all messages have one shape
-            examples, out = model.shapes(*(tensor[: size // parts] for tensor in inputs))
-            stage = PipelineStage(model.stage, self.rank, self.ranks, self.device, input_args=examples, output_args=out)
+            received, out = model.shapes({name: tensor[: size // parts] for name, tensor in inputs.items()})
+            place = (self.rank, self.ranks, self.device)
+            stage = PipelineStage(TrainingStage(model), *place, input_args=received, output_args=out)
             losses: list[tuple[Tensor, float]] = []
             self._schedules[key] = (
-                ScheduleGPipe(stage, parts, loss_fn=lambda out, rows: self._loss(out, rows, losses), scale_grads=False),
+                ScheduleGPipe(
+                    stage,
+                    parts,
+                    loss_fn=lambda out, rows: self._loss(model.assemble(out), rows, losses),
+                    scale_grads=False,
+                ),
                 losses,
             )
         return self._schedules[key]
 
-    def _loss(self, outputs: Tensor, rows: Tensor, losses: list[tuple[Tensor, float]]) -> Tensor:
+    def _loss(self, outputs: Any, rows: Tensor, losses: list[tuple[Tensor, float]]) -> Tensor:
         from clew.training.engine import as_loss
 
         assert self._current is not None
@@ -164,108 +189,37 @@ class Pipeline(ProcessGroupStrategy):
         return total
 
 
-class _Stage(nn.Module):
-    """The stage of this rank.
+class _CallRecorder(nn.Module):
+    """Replaces the model to record the arguments with which `Recipe.forward` calls it."""
 
-    When it is called outside a training step, it passes a batch through all stages and gives the output of the last
-    stage to every rank, so that each rank can evaluate it.
-    """
-
-    def __init__(self, stage: nn.Module, strategy: Pipeline) -> None:
-        super().__init__()
-        self.stage = stage
-        self._strategy = strategy
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        rank, ranks, device = self._strategy.rank, self._strategy.ranks, self._strategy.device
-        _, out = self._run_stage(inputs)
-        layout = _layout(out)
-        dist.broadcast(layout, ranks - 1)
-        result = out.contiguous() if rank == ranks - 1 else _empty(layout, device)
-        dist.broadcast(result, ranks - 1)
-        return result
-
-    def shapes(self, *inputs: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the inputs and the output of this stage for these inputs of the first stage, without any training."""
-        was_training = self.training
-        self.eval()
-        with torch.no_grad():
-            own_inputs, out = self._run_stage(inputs)
-        self.train(was_training)
-        later = self._strategy.rank > 0
-        return tuple(tensor.detach().requires_grad_(later) for tensor in own_inputs), out.detach().requires_grad_()
-
-    def _run_stage(self, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Return the inputs and the output of this stage, and send the output to the next stage."""
-        rank, ranks = self._strategy.rank, self._strategy.ranks
-        if rank > 0:
-            inputs = (_receive(rank - 1, self._strategy.device),)
-        out: Tensor = self.stage(*inputs)
-        if rank < ranks - 1:
-            _send(out, rank + 1)
-        return inputs, out
-
-
-def _send(tensor: Tensor, to: int) -> None:
-    dist.send(_layout(tensor), to)
-    dist.send(tensor.contiguous(), to)
-
-
-def _receive(source: int, device: torch.device) -> Tensor:
-    layout = torch.zeros(_LAYOUT_SIZE, dtype=torch.int64)
-    dist.recv(layout, source)
-    tensor = _empty(layout, device)
-    dist.recv(tensor, source)
-    return tensor
-
-
-def _layout(tensor: Tensor) -> Tensor:
-    """Return type, number of dimensions and shape of a tensor as numbers."""
-    values = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
-    return torch.tensor(values + [0] * (_LAYOUT_SIZE - len(values)))
-
-
-def _empty(layout: Tensor, device: torch.device) -> Tensor:
-    dtype, dimensions, *shape = layout.tolist()
-    return torch.empty(shape[:dimensions], dtype=_TYPES[dtype], device=device)
-
-
-class _InputRecorder(nn.Module):
-    """Replaces the model to record the tensors with which `Recipe.forward` calls it."""
-
-    def forward(self, *inputs: Any) -> object:
-        self.inputs = inputs
+    def forward(self, *inputs: Any, **named: Any) -> object:
+        self.inputs, self.named = inputs, named
         return self
 
 
-def _model_inputs(recipe: Recipe, batch: Batch) -> tuple[Tensor, ...]:
-    """Return the tensors with which `Recipe.forward` calls its model.
+def _model_inputs(recipe: Recipe, model: ModelStage, batch: Batch) -> dict[str, Tensor]:
+    """Return the tensors with which `Recipe.forward` calls its model, by the names of the arguments.
 
     Raises:
         RecipeError: `forward` does anything else.
     """
-    recorder = _InputRecorder()
+    recorder = _CallRecorder()
     try:
         returned = recipe.forward(recorder, batch)
     except Exception as error:
         raise RecipeError(f"train.strategy pipeline: forward() must only call the model; it failed: {error}") from error
-    inputs = getattr(recorder, "inputs", ())
-    if returned is not recorder or not inputs or not all(isinstance(value, Tensor) for value in inputs):
+    inputs = model.named_inputs(getattr(recorder, "inputs", ()), getattr(recorder, "named", {}))
+    if returned is not recorder or not inputs or not all(isinstance(value, Tensor) for value in inputs.values()):
         raise RecipeError(
             "train.strategy pipeline: forward() must be one call of the model on tensors, as `return model(batch['x'])`"
         )
-    return tuple(inputs)
-
-
-def _stage_bounds(sizes: Sequence[int], parts: int) -> list[int]:
-    """Return the bounds of `parts` runs of layers, with a similar number of parameters each. None is empty."""
-    total, bounds, done = sum(sizes), [0], 0
-    for layer, size in enumerate(sizes):
-        left, needed = len(sizes) - layer, parts - len(bounds)
-        if layer > bounds[-1] and needed and (done >= total * len(bounds) / parts - size / 2 or left == needed):
-            bounds.append(layer)
-        done += size
-    return [*bounds, len(sizes)]
+    for name, tensor in inputs.items():
+        if tensor.shape[:1] != (batch.size,):
+            raise RecipeError(
+                f"train.strategy pipeline: argument '{name}' of the model must have one row per event; its shape is "
+                f"{tuple(tensor.shape)} for {batch.size} events"
+            )
+    return inputs
 
 
 def _to_cpu(state: dict[str, Any]) -> dict[str, Any]:

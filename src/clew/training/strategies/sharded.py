@@ -37,13 +37,13 @@ class Sharded(ProcessGroupStrategy):
             raise ConfigError(
                 "train.strategy sharded needs one device per worker; there are fewer devices: use fewer workers"
             )
-        self._synchronize = buffers == "synchronize"
+        self.synchronizes_buffers = buffers == "synchronize"
         self._sent_signals = torch.zeros(SIGNALS, device=self.device)
         self._networks: list[FSDPModule] = []
 
     def distribute(self, model: nn.Module) -> nn.Module:
         super().distribute(model)
-        if self._synchronize:
+        if self.synchronizes_buffers:
             synchronize_batch_norm(model, self)
         for block in _find_blocks(model):
             fully_shard(block)
