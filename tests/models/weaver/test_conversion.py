@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -95,6 +96,25 @@ def test_what_has_no_counterpart_is_listed_and_written_into_the_recipe() -> None
 def test_an_expression_that_no_person_writes_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError, match="is not an expression of Python"):
         check(text)
+
+
+@pytest.mark.parametrize(
+    ("observer", "tree"),
+    [
+        ('"""\nopen("attacked", "w").close()\n"""', "Events"),
+        ("' + open('attacked', 'w').name + '", "@observers@"),
+        ("x", '"""\nopen("attacked", "w").close()\n"""'),
+    ],
+    ids=["an observer", "a placeholder", "a tree"],
+)
+def test_a_configuration_does_not_become_code(observer: str, tree: str) -> None:
+    """The texts of a configuration from elsewhere are written into a Python file, which is executed later."""
+    data = {"inputs": {"a": {"length": None, "vars": ["x"]}}, "labels": {"type": "simple", "value": ["y"]}}
+    Path("jets.yaml").write_text(json.dumps({**data, "observers": [observer], "treename": tree}))
+    done("init", "--from-weaver", "jets.yaml")
+    config = find(str(Path("jets.py").absolute()))().config.data
+    assert not Path("attacked").exists()
+    assert (config.observers, config.treename) == ((observer,), tree)
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
