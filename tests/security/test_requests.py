@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clew.server.api.route_list import route_list
 from tests.security.test_job_owner import ALL_SCOPES
 from tests.server.conftest import Live
 
@@ -88,6 +89,49 @@ def test_a_job_token_sees_its_own_run_and_nothing_else(person: Any, shared_serve
             assert job.post(f"/api/v1/runs/{number}/records", json={"streams": {}}).status_code in (404, 405, 422)
         assert job.post("/api/v1/runs", json={"uid": "x", "name": "x", "group": "trackers"}).status_code == 404
         assert job.post("/api/v1/runs", json={"uid": "own", "name": "own"}).status_code == 201
+
+
+_TUNE = {"trials": 1, "space": {"train.lr": {"uniform": [0.1, 1.0]}}}
+_BODIES: dict[str, dict[str, Any]] = {
+    "/records": {"streams": {"rank-0": []}},
+    "/report": {"trial": 0, "step": 1, "value": 1.0},
+    "/tell": {"trial": 0, "values": [1.0]},
+    "/trials": {"trials": []},
+    "/runs/{number}": {"name": "taken"},
+    "/benchmarks": {"name": "n", "document": {}},
+    "/datasets": {"key": "z", "name": "n", "location": "/x"},
+    "/studies": {"name": "n", "tune": _TUNE, "external": True},
+}
+"""Valid bodies of the routes that take the token of a job, by the end of their paths."""
+_OPEN = {"GET /healthz", "GET /api/v1/me", "POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/runs"}
+"""Routes that concern the token itself, or make the run of its job."""
+
+
+@pytest.mark.parametrize("victim", ["the same user", "a member of the group"])
+def test_no_route_opens_what_is_not_of_its_job_to_a_job_token(victim: str, person: Any) -> None:
+    user, job = _job_token(person, "ada")
+    member, other_job = _job_token(person, "bob", "tune")
+    other_job.close()
+    owner = user if victim == "the same user" else member
+    run = owner.post("/api/v1/runs", json={"uid": "r", "name": "r", "group": "trackers"}).json()["id"]
+    study = owner.post("/api/v1/studies", json={"name": "s", "tune": _TUNE, "external": True}).json()["id"]
+    assert owner.put(f"/api/v1/runs/{run}/artefacts/a.txt", content=b"x").status_code == 201
+    member.post("/api/v1/datasets", json={"key": "k", "name": "n", "location": "/x", "group": "trackers"})
+    number = {"{number}": str(run), "{study}": str(study), "{name:path}": "a.txt", "{key}": "k", "{job}": "1"}
+    opened = []
+    with job:
+        for method, path, _ in route_list():
+            if f"{method} {path}" in _OPEN or (method, "tokens" in path) == ("DELETE", True):
+                continue  # a token may revoke itself
+            url = path
+            for name, value in (*number.items(), ("{agent}", "1"), ("{group}", "trackers"), ("{name}", "tagger")):
+                url = url.replace(name, value)
+            body = next((each for end, each in _BODIES.items() if path.endswith(end)), {})
+            answer = job.request(method, url, **({"json": body} if method in ("POST", "PUT", "PATCH") else {}))
+            opened += (
+                [] if answer.status_code in (403, 404) else [(method, path, answer.status_code, answer.text[:200])]
+            )
+    assert not opened
 
 
 @pytest.mark.parametrize("kind", ["train", "prepare"])

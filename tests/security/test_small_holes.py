@@ -67,6 +67,9 @@ def test_artefacts_follow_their_run_and_sharing_ends(person: Any, request: pytes
     assert ada.patch(place, json={"group": "sharers"}).status_code == 200
     assert seen(bob) == (200, ["a.txt"])
     assert bob.patch(place, json={"group": None}).status_code == 403
+    person("bob", group="strangers-of-ada")
+    assert bob.patch(place, json={"group": "strangers-of-ada"}).status_code == 403, "shared with people ada never named"
+    assert bob.patch(place, json={"group": "sharers", "note": "good"}).status_code == 200, "nothing changes"
     assert ada.patch(place, json={"name": "renamed"}).json()["group_name"] == "sharers"
     assert ada.patch(place, json={"group": None}).status_code == 200
     assert seen(bob) == (404, []) and seen(ada) == (200, ["a.txt"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 import uproot
 
 import clew
+from clew.core.config import Document, validate
+from clew.errors import ConfigError
+from clew.models.weaver.config import DataConfig
 from clew.models.weaver.expressions import check, names_in, raw_columns
 from clew.recipe import find
 from tests.cli import clew as command
@@ -82,6 +86,41 @@ def test_what_has_no_counterpart_is_listed_and_written_into_the_recipe() -> None
         assert f"- {line}" in Path("tagger.py").read_text()
     outcome = command("init", "tagger", "--from-weaver", "ak8.yaml")
     assert outcome.code == 2 and "tagger.py exists already" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * 2000 + "1", "a" + "[0]" * 2000, "+".join(["a"] * 5000), "a\x00", "9" * 5000],
+    ids=["signs", "indices", "sums", "a zero byte", "digits"],
+)
+def test_an_expression_that_no_person_writes_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not an expression of Python"):
+        check(text)
+
+
+@pytest.mark.parametrize(
+    ("observer", "tree"),
+    [
+        ('"""\nopen("attacked", "w").close()\n"""', "Events"),
+        ("' + open('attacked', 'w').name + '", "@observers@"),
+        ("x", '"""\nopen("attacked", "w").close()\n"""'),
+    ],
+    ids=["an observer", "a placeholder", "a tree"],
+)
+def test_a_configuration_does_not_become_code(observer: str, tree: str) -> None:
+    """The texts of a configuration from elsewhere are written into a Python file, which is executed later."""
+    data = {"inputs": {"a": {"length": None, "vars": ["x"]}}, "labels": {"type": "simple", "value": ["y"]}}
+    Path("jets.yaml").write_text(json.dumps({**data, "observers": [observer], "treename": tree}))
+    done("init", "--from-weaver", "jets.yaml")
+    config = find(str(Path("jets.py").absolute()))().config.data
+    assert not Path("attacked").exists()
+    assert (config.observers, config.treename) == ((observer,), tree)
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    data = {"inputs": {"a": {"length": None, "vars": ["x"]}}, "labels": {"type": "simple", "value": ["y"]}}
+    with pytest.raises(ConfigError, match=r"'\(' is not a regular expression"):
+        validate(DataConfig, Document({**data, "file_magic": {"z": {"(": 1}}}))
 
 
 def test_expressions_name_their_columns() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -143,6 +144,16 @@ class DataConfig(Section):
     labels: Labels
     observers: Names = ()
     weights: Weights | None = None
+
+    @field_validator("file_magic")
+    @classmethod
+    def _patterns(cls, magic: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        for pattern in (pattern for patterns in magic.values() for pattern in patterns):
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"'{pattern}' is not a regular expression ({error})") from error
+        return magic
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pprint
+import re
 import textwrap
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -96,10 +97,15 @@ def _recipe_text(settings: dict[str, Any], source: str, network: Path | None, di
     made_from = f"{source} and {network.name}" if network else source
     notes = "".join(textwrap.fill(f"- {line}", 118, subsequent_indent="  ") + "\n" for line in differences)
     literal = textwrap.indent(pprint.pformat(settings, width=100, sort_dicts=False), " " * 12).lstrip()
-    text = template.replace("@source@", made_from).replace("@differences@", notes or "- nothing\n")
-    return text.replace("@settings@", literal).replace("@observers@", _with_option(settings))
+    text = template.replace("@source@", _in_docstring(made_from)).replace("@differences@", notes or "- nothing\n")
+    return text.replace("@observers@", _with_option(settings)).replace("@settings@", literal)
 
 
 def _with_option(settings: dict[str, Any]) -> str:
     observers = settings.get("observers") or ()
-    return f" --with {','.join(map(str, observers))}" if observers else ""
+    return f" --with {_in_docstring(','.join(map(str, observers)))}" if observers else ""
+
+
+def _in_docstring(text: str) -> str:
+    """Return a text of a configuration without the characters that would end a docstring: what follows is code."""
+    return re.sub(r"[^\w.,:/*+()\[\] -]", "_", text)

@@ -147,6 +147,7 @@ class ComputedColumns(Mapping[str, Any]):
 def _compiled(text: str) -> tuple[CodeType, tuple[str, ...]]:
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
+        code = compile(tree, "<expression>", "eval")  # not executed before it is checked
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"'{_short(text)}' is not an expression of Python") from error
     try:
@@ -155,7 +156,7 @@ def _compiled(text: str) -> tuple[CodeType, tuple[str, ...]]:
         raise ConfigError(f"'{_short(text)}': {error}") from error
     nodes = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda node: node.col_offset)
     columns = dict.fromkeys(node.id for node in nodes if node.id not in NAMESPACES and node.id not in HELPERS)
-    return compile(tree, "<expression>", "eval"), tuple(columns)
+    return code, tuple(columns)
 
 
 def _check_tree(tree: ast.Expression) -> None:

@@ -173,7 +173,7 @@ class RunChange(Body):
 
     name: Name | None = None
     group: Name | None = None
-    """The group to share it with; null ends the sharing, which only the owner can do."""
+    """The group to share it with; null ends the sharing. Only the owner can change it."""
     state: Literal["interrupted"] | None = None
     """For a run whose process is gone. A run whose end is recorded does not change."""
     message: Text | None = None
@@ -253,9 +253,9 @@ def _newest_record_time(transaction: Transaction, run: Any) -> float:
 
 def _new_group(transaction: Transaction, caller: Caller, run: Any, name: str | None) -> int | None:
     """Return the id of the group that a run is shared with from now on; its artefacts are shared with it, too."""
-    if name is None and not (caller.admin or caller.user == run.owner):
-        raise RequestError(403, "only the owner of a run can end its sharing", where="group")
     group = None if name is None else caller.group_id(name, transaction.connection)
+    if group != run.group and not (caller.admin or caller.user == run.owner):
+        raise RequestError(403, "only the owner of a run can change whom it is shared with", where="group")
     transaction.execute(artefacts.update().where(artefacts.c.run == run.id).values(group=group))
     return group
 
