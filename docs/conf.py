@@ -38,7 +38,7 @@ myst_links_external_new_tab = False
 
 nb_execution_mode = "cache"  # a notebook is executed again only when it has changed
 nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
-nb_execution_timeout = 240
+nb_execution_timeout = 900  # seconds per cell: a busy machine is several times slower
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_merge_streams = True

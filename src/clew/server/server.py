@@ -123,7 +123,7 @@ def _listening(config: ServiceConfig, service: Service) -> Iterator[tuple[socket
         service.close()
         raise ConfigError(
             f"--host {config.host}: other machines could reach it, and there is no token yet; start it once without "
-            "--host, or make a token with `clew token create --folder FOLDER`"
+            "--host, or make a token with `clew token create --folder FOLDER` (or --database URL)"
         )
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
