@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -70,10 +71,12 @@ def test_only_a_folder_is_a_folder(kind: str, shared: Path) -> None:
 def listening(path: Path, *, close: bool) -> socket.socket:
     """A socket that is two minutes old."""
     server = socket.socket(socket.AF_UNIX)
-    server.bind(str(path))
-    server.listen()
-    if close:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(server)
+        server.bind(str(path))
+        server.listen()
+        if not close:
+            stack.pop_all()
     old = time.time() - 120
     os.utime(path, (old, old))
     return server

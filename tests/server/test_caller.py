@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,10 +54,11 @@ def test_a_caller_sees_its_rows(who: Caller, seen: list[bool]) -> None:
 def test_lists_show_the_rows_that_a_caller_sees(who: Caller, seen: list[bool]) -> None:
     engine = sa.create_engine("sqlite://")
     table = sa.Table("t", sa.MetaData(), *(sa.Column(name, sa.Integer) for name in ("id", "owner", "group", "job")))
-    with engine.begin() as connection:
+    with contextlib.closing(engine.connect()) as connection:
         table.create(connection)
         connection.execute(table.insert(), [{"id": number, **row} for number, row in enumerate(ROWS)])
         found = set(connection.scalars(sa.select(table.c.id).where(who.visible(table))))
+    engine.dispose()
     assert [number in found for number in range(len(ROWS))] == seen
 
 

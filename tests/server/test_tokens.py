@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,7 +137,7 @@ def test_users_revoke_their_own_tokens_and_administrators_all(service: Service) 
     callers = [caller_of(service, new_token(service, NewTokenRow(user, ["admin"], "x"))[1]) for user in (eve, root)]
     for caller, token in ((callers[0], number), (callers[1], 999)):
         with pytest.raises(RequestError, match="no such token") as refused:
-            service.write(lambda transaction, who=caller, which=token: revoke_token(transaction, who, which))
+            service.write(functools.partial(revoke_token, caller=caller, token=token))
         assert refused.value.status == 404
     assert service.tokens.look_up(text) is not None
     service.write(lambda transaction: revoke_token(transaction, callers[1], number))

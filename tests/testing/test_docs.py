@@ -13,6 +13,7 @@ import pytest
 
 from clew import testing
 from tests.test_docs import ROOT, _blocks
+from tests.testing import run_pytest
 
 PAGE = ROOT / "docs" / "howto" / "testing.md"
 SUITES = [name for name in testing.__all__ if name.endswith("Contract")]
@@ -25,6 +26,17 @@ def test_the_example_of_a_reader_runs(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_numbers_reader.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "25 passed" in done.stdout, done.stdout
+
+
+def test_the_examples_of_a_transform_and_a_store_run(tmp_path: Path) -> None:
+    chosen = [block for block in _blocks(PAGE, "python") if "TransformContract" in block or "StoreContract" in block]
+    done = run_pytest(tmp_path, "\n\n".join(chosen))
+    assert done.returncode == 0 and "18 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_has_an_example_on_the_page(name: str) -> None:
+    assert [block for block in _blocks(PAGE, "python") if f"({name}):" in block]
 
 
 @pytest.mark.parametrize("name", SUITES)

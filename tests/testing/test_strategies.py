@@ -103,7 +103,7 @@ def test_each_fault_fails_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_example_of_a_rule_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "howto" / "testing.md"
-    *_, rule, test = _blocks(page, "python")
+    *_, rule, test, _ = _blocks(page, "python")
     (entry_point,) = _blocks(page, "toml")
     (tmp_path / "halved_rule.py").write_text(rule)
     (tmp_path / "test_halved_rule.py").write_text(test)

@@ -14,18 +14,29 @@ from tests.training import recipe
 
 def flat_dataset(folder: Path, *, events: int = 300, weights: tuple[float, float] | None = None) -> Dataset:
     """x (3 numbers) and y = x . (1, -2, 0.5) + 0.3 with a little noise; weights between two numbers if given."""
+    folder.mkdir(exist_ok=True)
+    flat_events(events=events, weights=weights).save(folder / "events.h5")
+    return clew.prepare(recipe("line"), input=[str(folder / "events.h5")], output=str(folder / "dataset"), workers=1)
+
+
+def flat_events(*, events: int = 300, weights: tuple[float, float] | None = None) -> Table:
+    """The events of `flat_dataset`, which are its samples, too."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(events, 3)).astype(np.float32)
     y = (x @ [1, -2, 0.5] + 0.3 + 0.1 * rng.normal(size=events)).astype(np.float32)
     weight = {"weight": weights[0] + (weights[1] - weights[0]) * rng.random(events)} if weights else {}
-    folder.mkdir(exist_ok=True)
-    Table({"x": x, "y": y, **weight}).save(folder / "events.h5")
-    return clew.prepare(recipe("line"), input=[str(folder / "events.h5")], output=str(folder / "dataset"), workers=1)
+    return Table({"x": x, "y": y, **weight})
 
 
 @pytest.fixture(scope="session")
 def flat(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return flat_dataset(tmp_path_factory.mktemp("flat"))
+
+
+@pytest.fixture(scope="session")
+def samples() -> Table:
+    """As those of `flat`, without a dataset."""
+    return flat_events(events=200)
 
 
 @pytest.fixture(scope="session")

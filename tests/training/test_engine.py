@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from clew import Dataset
+from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
@@ -28,11 +28,11 @@ def engine(**settings: Any) -> Engine:
     return Engine(line, line.model(), TrainConfig.model_validate(settings), Strategy(), torch.device("cpu"))
 
 
-def moved_by_a_step(data: Dataset, **settings: Any) -> float:
+def moved_by_a_step(samples: Table, **settings: Any) -> float:
     """The norm of the change of all parameters in one step."""
     new_engine = engine(**settings)
     before = torch.cat([p.detach().flatten().clone() for p in new_engine.model.parameters()])
-    new_engine.step([to_batch(data.read("train"))])
+    new_engine.step([to_batch(samples)])
     after = torch.cat([p.detach().flatten() for p in new_engine.model.parameters()])
     return float((after - before).norm())
 
@@ -92,8 +92,8 @@ def test_parameters_of_an_optimiser_are_torchs() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimiser_by_name_makes_a_step(name: str, flat: Dataset) -> None:
-    assert moved_by_a_step(flat, optimizer={"name": name, "lr": 0.1}) > 0
+def test_every_optimiser_by_name_makes_a_step(name: str, samples: Table) -> None:
+    assert moved_by_a_step(samples, optimizer={"name": name, "lr": 0.1}) > 0
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,15 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
         OptimizerConfig.model_validate(wrong)
 
 
-def test_clipping_limits_the_norm_of_the_step(flat: Dataset) -> None:
+def test_clipping_limits_the_norm_of_the_step(samples: Table) -> None:
     plain = {"name": "sgd", "lr": 1.0}
-    free = moved_by_a_step(flat, optimizer=plain)
+    free = moved_by_a_step(samples, optimizer=plain)
     assert free > 0.2
-    assert moved_by_a_step(flat, optimizer=plain, clip=0.1) == pytest.approx(0.1, rel=1e-4)
-    assert moved_by_a_step(flat, optimizer=plain, clip=2 * free) == pytest.approx(free, rel=1e-6)
+    assert moved_by_a_step(samples, optimizer=plain, clip=0.1) == pytest.approx(0.1, rel=1e-4)
+    assert moved_by_a_step(samples, optimizer=plain, clip=2 * free) == pytest.approx(free, rel=1e-6)
 
 
-def test_the_rate_scales_the_step(flat: Dataset) -> None:
+def test_the_rate_scales_the_step() -> None:
     new_engine = engine(optimizer={"name": "sgd", "lr": 0.5})
     new_engine.rate(0.1)
     assert new_engine.optimizers["loss"].param_groups[0]["lr"] == pytest.approx(0.05)
@@ -134,8 +134,7 @@ def test_the_rate_scales_the_step(flat: Dataset) -> None:
     assert new_engine.optimizers["loss"].param_groups[0]["lr"] == 0.5
 
 
-def test_a_step_returns_the_sum_and_the_weight(flat: Dataset) -> None:
-    samples = flat.read("train")
+def test_a_step_returns_the_sum_and_the_weight(samples: Table) -> None:
     ((name, (total, weight)),) = engine().step([to_batch(samples)]).items()
     assert name == "loss"
     assert weight == len(samples)
@@ -146,16 +145,16 @@ def test_a_step_returns_the_sum_and_the_weight(flat: Dataset) -> None:
     assert float(total) == pytest.approx(float(each.detach().sum()), rel=1e-6)
 
 
-def test_a_loss_of_another_shape_is_refused(flat: Dataset) -> None:
-    batch = to_batch(flat.read("train").slice(0, 4))
+def test_a_loss_of_another_shape_is_refused(samples: Table) -> None:
+    batch = to_batch(samples.slice(0, 4))
     with pytest.raises(RecipeError, match=r"loss\(\) returned shape \(4, 1\) for 4 events"):
         as_loss(torch.ones(4, 1), batch)
     assert as_loss(Loss(torch.tensor(2.0), 7.0), batch).weight == 7
     assert as_loss(torch.tensor(2.0), batch).total == 8
 
 
-def test_a_borrowed_batch_weighs_nothing(flat: Dataset) -> None:
-    batch = to_batch(flat.read("train").slice(0, 1))
+def test_a_borrowed_batch_weighs_nothing(samples: Table) -> None:
+    batch = to_batch(samples.slice(0, 1))
     batch.counts = False
     for loss in (torch.ones(1), torch.tensor(3.0), Loss(torch.tensor(2.0), 7.0)):
         total, weight = as_loss(loss, batch)
@@ -195,3 +194,57 @@ def test_schedules_are_those_of_their_formulas(name: str, warmup: float) -> None
         }[name]
         assert factors[step] == pytest.approx(expected), step
     assert factors[:rising] == pytest.approx([(step + 1) / max(rising, 1) for step in range(rising)])
+
+
+def test_the_average_takes_in_every_step(samples: Table) -> None:
+    new_engine = engine(ema=0.5, optimizer={"name": "sgd", "lr": 0.1})
+    assert new_engine.average is not None
+    before = [value.clone() for value in new_engine.average.values]
+    new_engine.step([to_batch(samples)])
+    for old, now, parameter in zip(before, new_engine.average.values, new_engine.model.parameters(), strict=True):
+        torch.testing.assert_close(now, (old + parameter.detach()) / 2)
+    assert engine().average is None
+
+
+def test_parts_of_a_batch_make_the_step_of_the_whole(samples: Table) -> None:
+    def weights_after(*parts: Table) -> torch.Tensor:
+        new_engine = engine(optimizer={"name": "sgd", "lr": 0.1})
+        sums = new_engine.step([to_batch(part) for part in parts])
+        assert sums["loss"].weight == len(samples)
+        return torch.cat([parameter.detach().flatten() for parameter in new_engine.model.parameters()])
+
+    torch.testing.assert_close(weights_after(samples), weights_after(samples.slice(0, 50), samples.slice(50, 200)))
+
+
+def test_event_weights_multiply_losses_and_not_their_number(samples: Table) -> None:
+    batch = to_batch(samples.slice(0, 3))
+    batch.weights = torch.tensor([1.0, 2.0, -1.0])
+    loss = as_loss(torch.tensor([3.0, 5.0, 7.0]), batch)
+    assert (float(loss.total), loss.weight) == (6.0, 3.0)
+    with pytest.raises(RecipeError, match="loss\\(\\) returned a mean"):
+        as_loss(torch.tensor(2.0), batch)
+
+
+def test_a_loss_without_a_gradient_is_refused(samples: Table) -> None:
+    new_engine = engine()
+    new_engine.model.requires_grad_(False)
+    with pytest.raises(RecipeError, match="the loss has no gradient"):
+        new_engine.step([to_batch(samples)])
+
+
+def test_half_precision_scales_the_loss_and_not_the_step(samples: Table) -> None:
+    """Steps with a gradient that overflows are left out until the scale is small enough."""
+    new_engine = engine(precision="fp16", clip=0.1, optimizer={"name": "sgd", "lr": 1.0})
+    before = torch.cat([p.detach().flatten().clone() for p in new_engine.model.parameters()])
+    moved, steps = 0.0, 0
+    while not moved and steps < 20:
+        total = new_engine.step([to_batch(samples)])["loss"].total
+        moved = float((torch.cat([p.detach().flatten() for p in new_engine.model.parameters()]) - before).norm())
+        steps += 1
+    assert moved == pytest.approx(0.1, rel=0.01)
+    assert float(total) == pytest.approx(float(engine().step([to_batch(samples)])["loss"].total), rel=0.01)
+    assert new_engine.scaler is not None and new_engine.scaler.get_scale() == 2.0 ** (17 - steps)
+
+
+def test_adam_is_one_kernel_for_all_parameters() -> None:
+    assert optimizer(name="adam").defaults["fused"] is True

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+from pathlib import Path
+
 import pytest
 
+from clew.errors import InterruptError
 from clew.training import stop_signal
 from clew.training.stop_signal import StopSignal
 
@@ -56,3 +60,37 @@ def test_without_a_limit_it_stops_on_request_only(clock: Clock) -> None:
     assert not stop.requested
     stop.request()
     assert stop.requested
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_asks_the_run_to_stop(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopSignal(None) as stop:
+        assert not stop.requested
+        signal.raise_signal(number)
+        assert stop.requested and not stop.interrupted and stop.reason == ""
+    assert signal.getsignal(number) is before
+    assert str(stop.stopped_error(7, Path("run"))) == "stopped at step 7; resume with: clew train --resume run"
+
+
+def test_the_first_interrupt_stops_at_the_next_step_and_the_second_at_once() -> None:
+    with StopSignal(None) as stop:
+        stop.can_save = True
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested and stop.interrupted and stop.reason == "Ctrl-C"
+        assert isinstance(stop.stopped_error(7, Path("run")), InterruptError)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_before_the_first_step_interrupts_at_once() -> None:
+    with StopSignal(None) as stop:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert not stop.requested
+
+
+def test_without_a_lease_none_is_lost() -> None:
+    stop = StopSignal(None)
+    stop.renew_lease()
+    assert stop.lease_lost is False

@@ -177,3 +177,11 @@ def test_neighbours_are_read_by_one_rank_and_a_window_has_two_blocks_of_each_par
     changes = np.flatnonzero(np.diff(parts)) + 1
     assert len(changes) and not (changes % sampler.block).any()
     assert sampler.block * 2 * sampler.owner_count == 64 * 30
+
+
+def test_buckets_come_in_random_order_only_if_samples_are_shuffled() -> None:
+    lengths = np.arange(40)[::-1].copy()
+    in_order = Sampler(40, 4, shuffle=False, lengths=lengths).batches(0)
+    assert [int(lengths[batch].min()) for batch in in_order] == list(range(0, 40, 4))
+    mixed = [int(lengths[batch].min()) for batch in Sampler(40, 4, lengths=lengths).batches(0)]
+    assert sorted(mixed) == list(range(0, 40, 4)) != mixed

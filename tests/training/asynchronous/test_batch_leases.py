@@ -58,3 +58,26 @@ def test_leased_batches_wait_again_after_a_resume() -> None:
         batches += list(range(lease.first, lease.stop))
         resumed.finish(lease.number, lease.stop - lease.first)
     assert sorted(batches) == list(range(1, 9)) and resumed.finished
+
+
+def test_a_limit_counts_leased_batches() -> None:
+    leases = BatchLeases(lambda epoch: 9, 3, max_batches=10, timeout=60.0)
+    taken = [leases.take(worker=1, workers=1) for _ in range(5)]
+    sizes = [lease.stop - lease.first for lease in taken if lease]
+    assert sizes == [3, 2, 2, 1, 1] and sum(sizes) == 9
+    last = leases.take(worker=2, workers=1)
+    assert last is not None and (last.epoch, last.first, last.stop) == (1, 0, 1)
+    assert leases.take(worker=2, workers=1) is None and not leases.finished
+    for lease in (*taken, last):
+        assert lease is not None
+        leases.finish(lease.number, lease.stop - lease.first)
+    assert leases.finished and leases.done == 10 and leases.epochs_done == 1
+
+
+def test_leases_are_no_smaller_than_the_least_size() -> None:
+    leases = BatchLeases(lambda epoch: 8, 1, min_lease=3, timeout=60.0)
+    sizes = []
+    while (lease := leases.take(worker=1, workers=4)) is not None:
+        sizes.append(lease.stop - lease.first)
+    assert sizes == [3, 3, 2]
+    assert leases.give_back(2) == 0 and leases.give_back(1) == 8

@@ -141,6 +141,16 @@ def test_easgd_moves_centre_and_worker_towards_each_other() -> None:
         assert_close(network.weights(k), workers[k])
 
 
+@pytest.mark.parametrize(("workers", "alpha"), [(0, 0.4), (1, 0.4), (2, 0.2), (4, 0.1)])
+def test_the_elasticity_of_easgd_is_shared_by_the_workers(workers: int, alpha: float) -> None:
+    config = TrainConfig.model_validate({"strategy": "easgd", "workers": 2, "asynchronous": {"elasticity": 0.4}})
+    side = make_rule(config).worker_side(FlatModel(nn.Linear(1, 1).double()), empty)
+    side.start(torch.zeros(2, dtype=torch.float64))
+    fields = {"workers": workers, "version": 0}
+    side.exchange(lambda kind, tensor: torch.zeros(2, dtype=torch.float64), fields)
+    assert fields["alpha"] == pytest.approx(alpha)
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_workers_send_their_buffers_and_take_those_of_the_centre(rule: str) -> None:
     norm = nn.BatchNorm1d(2).double()
