@@ -39,8 +39,9 @@ class Surroundings:
         self._thread.join()
         self._seconds = time.monotonic() - self._start
         after, own = _counters(), _own_seconds() - self._own
-        self._busy, self._stolen = (after[key] - self._before[key] for key in ("busy", "steal")) if after else (0, 0)
-        self._others = max(0.0, self._busy - own) / self._seconds
+        passed = {key: value - self._before[key] for key, value in after.items()}
+        self._stolen = passed.get("steal", 0.0)
+        self._others = max(0.0, passed.get("busy", 0.0) - own) / self._seconds
 
     def report(self) -> dict[str, Any]:
         """Cores busy with other work, runnable tasks (median and 90th percentile), share of stolen time, samples."""
