@@ -5,7 +5,7 @@ seconds of all threads are stated, because wall times depend on what else the ma
 with jets of one event at a time from one object per particle (`tests.recipes.particleflow.jets_one_by_one`), in turns;
 the medians count.
 
-    python benchmarks/evaluate.py [--quick] [--json FILE] [--profile]
+    python benchmarks/evaluate.py [--quick] [--json FILE] [--profile] [--jets DATASET]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,17 +70,17 @@ def profile(recipe: str, run: clew.Run) -> None:
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
-def compare_jets(sheet: Sheet, run: clew.Run, rounds: int) -> None:
+def compare_jets(sheet: Sheet, dataset: Path, rounds: int) -> None:
     """Jets of all validation events: in one call, and one event at a time."""
     from tests.recipes.particleflow.jets_one_by_one import cluster_one_by_one
 
-    samples = clew.Dataset(run.config().data["train"]["dataset"]).read("val")
+    samples = clew.Dataset(dataset).read("val")
     truth, offsets = metrics.true_particles(samples), samples.ragged("targets").offsets
     work = {
         "one by one": lambda: cluster_one_by_one(truth, offsets, 0.4, 20.0),
         "together": lambda: jet_metrics.cluster_jets(truth, offsets, 0.4, 20.0),
     }
-    times = alternate({name: lambda each=each: processor_seconds(each) for name, each in work.items()}, rounds)
+    times = alternate({name: partial(processor_seconds, each) for name, each in work.items()}, rounds)
     medians = {name: float(np.median(each)) / len(samples) for name, each in times.items()}
     for name, seconds in medians.items():
         sheet.state(f"particleflow: jets, {name}", 1e3 * seconds, "CPU ms/event")
@@ -88,19 +89,23 @@ def compare_jets(sheet: Sheet, run: clew.Run, rounds: int) -> None:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     repeats = 5 if arguments.quick else 9
+    if arguments.jets:
+        compare_jets(sheet, arguments.jets, repeats)
+        return {"repeats": repeats}
     for recipe, sizes in EVENTS.items():
         run = train_one_step(recipe, sizes[not arguments.quick], folder)
         events = clew.evaluate(run, split="val").events
-        times = [processor_seconds(lambda run=run: clew.evaluate(run, split="val")) for _ in range(repeats)]
+        times = [processor_seconds(partial(clew.evaluate, run, split="val")) for _ in range(repeats)]
         sheet.state(f"{recipe}: clew evaluate", 1e3 * float(np.median(times)) / events, "CPU ms/event")
         if arguments.profile:
             profile(recipe, run)
         if recipe == "particleflow":
-            compare_jets(sheet, run, repeats)
+            compare_jets(sheet, folder / recipe / "dataset", repeats)
     return {"repeats": repeats, "events": {name: sizes[not arguments.quick] for name, sizes in EVENTS.items()}}
 
 
 if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--profile", action="store_true", help="print where the time of an evaluation passes")
+    parser.add_argument("--jets", type=Path, help="only compare jets, of a prepared dataset of particle flow")
     sys.exit(main(measure, parser))

@@ -48,7 +48,7 @@ def share(recipe: str, events: int, words: tuple[str, ...], folder: Path) -> flo
     run = clew.Run.open(folder / "run")
     steps = sum(each["seconds"] for each in run.records(kind="step") if each["epoch"] > 0)
     validations = sum(each["seconds"] for each in run.records(kind="validation") if each["epoch"] > 0)
-    return 100 * validations / (steps + validations)
+    return float(100 * validations / (steps + validations))
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
