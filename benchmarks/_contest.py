@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from _surroundings import Surroundings
 
 from clew.runs.environment import capture
 
@@ -220,14 +221,16 @@ def main(measure: Measure, parser: argparse.ArgumentParser) -> int:
     """Run a benchmark and write its results. Returns 0 if all limits are met."""
     arguments = parser.parse_args()
     sheet, start, load = Sheet(), time.monotonic(), os.getloadavg()
-    with tempfile.TemporaryDirectory() as folder:
+    with Surroundings() as around, tempfile.TemporaryDirectory() as folder:
         more = measure(sheet, Path(folder), arguments)
+    print(f"  {around.text()}", flush=True)
     if arguments.json:
         conditions = {
             "quick": arguments.quick,
             **more,
             "seconds": round(time.monotonic() - start),
             "load_average": {"before": load, "after": os.getloadavg()},
+            "surroundings": around.report(),
             "environment": capture(),
             "stated": sheet.stated,
         }

@@ -3,8 +3,8 @@
 `clew --help` is stated in CPU seconds of the whole command. `clew train` trains the jet tagger on a small prepared
 dataset, in a terminal of its own (as a user would see it): the seconds from the start of the process to its first line
 of output, and to the loss of its first batch, which the recipe notes. Everything was run once before, so that the
-system holds the files in memory. Another process on the machine makes the wall times longer: the time that all cores
-were busy with other work is stated beside them.
+system holds the files in memory. Another process on the machine makes the wall times longer: the processor seconds of
+the same command up to its first step, and the cores that were busy with other work, are stated beside them.
 
     python benchmarks/first_seconds.py --quick --json first_seconds.json
 """
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from _contest import Sheet, main, options
 
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
@@ -36,7 +35,7 @@ class Noting(JetTagger):
     def loss(self, outputs, batch):
         value = super().loss(outputs, batch)
         if value.requires_grad and not Path("first_step").exists():
-            Path("first_step").write_text(repr(time.time()))
+            Path("first_step").write_text(f"{time.time()} {time.process_time()}")
         return value
 """
 
@@ -68,12 +67,13 @@ def first_output(command: list[str], folder: Path) -> tuple[float, float]:
     return start, first
 
 
-def train(folder: Path) -> tuple[float, float]:
-    """Train for one epoch; return the seconds to the first line and to the first step."""
+def train(folder: Path) -> tuple[float, float, float]:
+    """Train for one epoch; return the seconds to the first line and to the first step, and its processor seconds."""
     (folder / "first_step").unlink(missing_ok=True)
     words = ["train", "noting.py", "--dataset", "dataset", "--epochs", "1", "--set", "train.threads=1"]
     start, first = first_output([*CLEW, *words], folder)
-    return first - start, float((folder / "first_step").read_text()) - start
+    at, spent = map(float, (folder / "first_step").read_text().split())
+    return first - start, at - start, spent
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -86,17 +86,12 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         subprocess.run([*CLEW, *words], cwd=folder, check=True, capture_output=True)
     cpu_seconds([*CLEW, "--help"])
     train(folder)
-    process, others = psutil.Process(), psutil.cpu_times()
-    begin = time.time()
     helps = [cpu_seconds([*CLEW, "--help"]) for _ in range(repeats)]
     trains = np.array([train(folder) for _ in range(repeats)])
-    times, spent = psutil.cpu_times(), process.cpu_times()
-    busy = sum(times) - times.idle - times.iowait - (sum(others) - others.idle - others.iowait)
-    other_work = (busy - spent.children_user - spent.children_system) / (time.time() - begin)
     sheet.bar("clew --help", float(np.median(helps)), 0.25, "CPU s", lower=True)
     sheet.bar("clew train: first line", float(np.median(trains[:, 0])), 0.5, "s", lower=True)
     sheet.bar("clew train: first loss", float(np.median(trains[:, 1])), 3.0, "s", lower=True)
-    sheet.state("cores busy with other work", max(other_work, 0.0), "cores")
+    sheet.state("clew train: processor time until the first loss", float(np.median(trains[:, 2])), "CPU s")
     return {"repeats": repeats, "cores": os.cpu_count(), "load": os.getloadavg()[0]}
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from _contest import Sheet, main, options
@@ -89,7 +90,7 @@ def listed(root: Path, *options: str) -> tuple[float, float]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     os.environ["CLEW_CACHE"] = str(folder / "cache")
-    repeats = 3 if arguments.quick else 9
+    repeats = 5 if arguments.quick else 9
     for runs in (1000, 10_000):
         make(folder / str(runs), runs)
     for name, runs, first, command in (
@@ -104,7 +105,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
             if first:
                 shutil.rmtree(folder / "cache", ignore_errors=True)
             taken.append(listed(folder / str(runs), *command))
-        wall, spent = (min(values) for values in zip(*taken, strict=True))
+        wall, spent = (median(values) for values in zip(*taken, strict=True))
         if first and runs > 1000:
             sheet.state(name, wall, "s")
         else:

@@ -10,7 +10,7 @@ server is killed with SIGKILL every 10 s under the same load; then one run has a
 page is requested.
 
     python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
-    python benchmarks/service.py --quick          # 15 seconds, once
+    python benchmarks/service.py --quick          # five times 5 seconds
     python benchmarks/service.py --only sqlite --part load --repeats 1
     python benchmarks/service.py --runs 48 --busy 1   # fewer runs, larger batches; another process keeps a core busy
 """
@@ -269,8 +269,8 @@ def _page(client: httpx.Client, number: int | None) -> float:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     quick = arguments.quick
-    arguments.seconds = arguments.seconds or (15 if quick else 120)
-    arguments.repeats = arguments.repeats or (1 if quick else 5)
+    arguments.seconds = arguments.seconds or (5 if quick else 120)
+    arguments.repeats = arguments.repeats or 5
     kinds = [arguments.only] if arguments.only else ["sqlite", "postgresql"]
     if why_not() and "postgresql" in kinds:
         print(f"postgresql is left out: {why_not()}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from clew import Table
 from clew.data.dataset.batch import Batch, to_batch
@@ -87,8 +87,7 @@ def batches(rank: int) -> Iterator[tuple[Batch, int]]:
 
 def main(store: str, rank: int, name: str, recorded: bool, output: str) -> None:
     config = TrainConfig(strategy="allreduce", workers=2, clip=0.5, record="allreduce")
-    place = {"store": dist.FileStore(store, 2), "device": torch.device("cpu")}
-    strategy = AllReduce(rank=rank, ranks=2, **place)
+    strategy = AllReduce(rank=rank, ranks=2, store=FileStore(store, 2), device=torch.device("cpu"))
     torch.manual_seed(0)
     recipe = MODELS[name]()
     model = strategy.distribute(recipe.model())

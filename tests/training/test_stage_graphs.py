@@ -98,12 +98,12 @@ class Shared(nn.Module):
         super().__init__()
         self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return self.first(self.second(self.first(x)))
 
 
 class Changing(Shared):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         first = self.first(x)
         changed = first.relu_()
         return self.second(changed) + first

@@ -58,6 +58,28 @@ def test_jets_are_matched_once_and_around_the_seam() -> None:
     assert ratio[0] == pytest.approx(0.9) and np.isnan(ratio[1:]).all()
 
 
+def test_jets_of_many_events_are_those_of_one_event_at_a_time() -> None:
+    pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
+    from tests.recipes.particleflow.jets_one_by_one import cluster_one_by_one
+
+    rng, lengths = np.random.default_rng(2), np.array([0, 400, 1, 0, 250, 30, 0])
+    count, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+    particles = {"pt": rng.exponential(8, count), "eta": rng.normal(0, 2, count)}
+    particles |= {"phi": rng.uniform(-np.pi, np.pi, count), "pid": rng.integers(0, 6, count).astype(np.float64)}
+    jets = jet_metrics.cluster_jets(particles, offsets, 0.4, 5.0)
+    expected = cluster_one_by_one(particles, offsets, 0.4, 5.0)
+    assert sum(map(len, expected)) > 50 and len(jets) == len(lengths)
+    for each, reference in zip(jets, expected, strict=True):
+        np.testing.assert_allclose(each, reference, rtol=1e-9, atol=1e-9)
+
+
+def test_momenta_are_summed_by_event() -> None:
+    particles = {"pid": np.array([1, 0, 2, 1]), "pt": np.array([3.0, 9.0, 4.0, 5.0]), "phi": np.zeros(4)}
+    particles["phi"][2] = np.pi / 2
+    sums = jet_metrics.momentum_sums(particles, np.array([0, 2, 2, 4]))
+    np.testing.assert_allclose(sums, [[3, 0], [0, 0], [5, 4]], atol=1e-12)
+
+
 def test_metrics_of_parts_add_up() -> None:
     rng = np.random.default_rng(1)
     x, passed, kind, ones = rng.uniform(1, 100, 90), rng.random(90) < 0.5, rng.integers(0, 3, 90), np.ones(90)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import itertools
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,24 @@ PARTICLE_COLUMNS = ("pid", "pt", "eta", "phi", "energy")
 
 
 def make_jet_metrics(
-    samples: Table, truth: dict[str, Floats], objects: Table, settings: ParticleFlowMetricsConfig
+    samples: Table,
+    truth: dict[str, Floats],
+    objects: Table,
+    settings: ParticleFlowMetricsConfig,
+    true_jets: Sequence[Floats] | None = None,
 ) -> dict[str, metrics.Metric]:
-    """Return response and resolution of the missing pT and, with fastjet, of jets, and the efficiency of jets."""
+    """Return response and resolution of the missing pT and, with fastjet, of jets, and the efficiency of jets.
+
+    Args:
+        samples: The events.
+        truth: Their true particles.
+        objects: Their predicted particles.
+        settings: The definition of jets.
+        true_jets: The result of `cluster_true_jets`, if it is known already.
+    """
     offsets, weights = samples.ragged(TARGETS).offsets, samples.weights
     predicted = {name: objects.ragged(name).values.astype(np.float64) for name in PARTICLE_COLUMNS}
-    events = [slice(int(a), int(b)) for a, b in itertools.pairwise(offsets)]
-    true_sum, predicted_sum = (
-        np.array([momentum_sum(particles, event) for event in events]).reshape(-1, 2)
-        for particles in (truth, predicted)
-    )
+    true_sum, predicted_sum = (momentum_sums(particles, offsets) for particles in (truth, predicted))
     ratio = np.hypot(*predicted_sum.T) / np.maximum(np.hypot(*true_sum.T), 1e-6)
     difference = (predicted_sum - true_sum).ravel()
     results: dict[str, metrics.Metric] = {
@@ -54,48 +62,71 @@ def make_jet_metrics(
             weights=np.repeat(weights, 2),
         ),
     }
-    if settings.jets and importlib.util.find_spec("fastjet"):
-        results |= _jet_metrics(truth, predicted, events, weights, settings)
+    if true_jets is None:
+        true_jets = cluster_true_jets(truth, offsets, settings)
+    if true_jets is not None:
+        predicted_jets = cluster_jets(predicted, offsets, settings.jet_radius, settings.jet_pt / 4)
+        results |= _jet_metrics(true_jets, predicted_jets, weights, settings)
     return results
 
 
-def momentum_sum(particles: dict[str, Floats], event: slice) -> tuple[float, float]:
-    """Return the sums of px and py of the particles of an event in GeV; minus the missing momentum."""
-    pt, phi = (particles[name][event] * (particles["pid"][event] != NONE) for name in ("pt", "phi"))
-    return float((pt * np.cos(phi)).sum()), float((pt * np.sin(phi)).sum())
+def cluster_true_jets(
+    truth: dict[str, Floats], offsets: NDArray[np.int64], settings: ParticleFlowMetricsConfig
+) -> list[Floats] | None:
+    """Return the jets of true particles of every event; None if no jets are wanted, or fastjet is not installed."""
+    if not settings.jets or not importlib.util.find_spec("fastjet"):
+        return None
+    return cluster_jets(truth, offsets, settings.jet_radius, settings.jet_pt)
 
 
-def cluster_jets(particles: dict[str, Floats], event: slice, radius: float, min_pt: float) -> Floats:
-    """Return pT, eta, phi (jets, 3) of anti-kt jets above `min_pt`, hardest first. Particles are taken as massless."""
+def momentum_sums(particles: dict[str, Floats], offsets: NDArray[np.int64]) -> Floats:
+    """Return the sums (events, 2) of px and py of the particles of every event in GeV; minus the missing momentum."""
+    pt, phi = (particles[name] * (particles["pid"] != NONE) for name in ("pt", "phi"))
+    events, count = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), len(offsets) - 1
+    return np.stack([np.bincount(events, pt * wave(phi), minlength=count) for wave in (np.cos, np.sin)], axis=1)
+
+
+def cluster_jets(
+    particles: dict[str, Floats], offsets: NDArray[np.int64], radius: float, min_pt: float
+) -> list[Floats]:
+    """Return pT, eta, phi (jets, 3) of the anti-kt jets of every event, hardest first. Particles are taken as massless.
+
+    fastjet gets arrays of all events at once: an object per particle would take most of the time.
+
+    Args:
+        particles: Columns of the particles of all events.
+        offsets: Where the particles of each event start, and the end of the last.
+        radius: Radius parameter R.
+        min_pt: Minimum pT of a jet, GeV.
+    """
+    import awkward
     import fastjet
 
-    present = particles["pid"][event] != NONE
-    pt, eta, phi = (particles[name][event][present] for name in ("pt", "eta", "phi"))
+    present = particles["pid"] != NONE
+    pt, eta, phi = (particles[name][present] for name in ("pt", "eta", "phi"))
     pt, eta = np.clip(pt, 1e-6, 1e5), np.clip(eta, -8, 8)
-    inputs = [
-        fastjet.PseudoJet(*four)
-        for four in np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)], 1).tolist()
-    ]
+    four = {"px": pt * np.cos(phi), "py": pt * np.sin(phi), "pz": pt * np.sinh(eta), "E": pt * np.cosh(eta)}
+    lengths = np.diff(np.concatenate([[0], np.cumsum(present)])[offsets])
     _print_banner_to_devnull()
-    sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
-    jets = fastjet.sorted_by_pt(sequence.inclusive_jets(min_pt))
-    return np.array([(jet.pt(), jet.eta(), jet.phi()) for jet in jets], dtype=np.float64).reshape(-1, 3)
+    definition = fastjet.JetDefinition(fastjet.antikt_algorithm, radius)
+    events = awkward.unflatten(awkward.zip(four), lengths)
+    jets = fastjet.ClusterSequence(events, definition).inclusive_jets(min_pt)
+    px, py, pz = (awkward.to_numpy(awkward.flatten(jets[name])) for name in ("px", "py", "pz"))
+    jet_pt = np.hypot(px, py)
+    columns = np.stack([jet_pt, np.arcsinh(pz / jet_pt), np.arctan2(py, px) % (2 * np.pi)], axis=1)
+    bounds = np.cumsum(awkward.to_numpy(awkward.num(jets)))[:-1]
+    return [each[np.argsort(-each[:, 0], kind="stable")] for each in np.split(columns, bounds)]
 
 
 def _jet_metrics(
-    truth: dict[str, Floats],
-    predicted: dict[str, Floats],
-    events: list[slice],
+    true_jets: Sequence[Floats],
+    predicted_jets: Sequence[Floats],
     weights: Floats,
     settings: ParticleFlowMetricsConfig,
 ) -> dict[str, metrics.Metric]:
-    ratios: list[Any] = []
-    etas: list[Any] = []
-    for event in events:
-        true_jets = cluster_jets(truth, event, settings.jet_radius, settings.jet_pt)
-        predicted_jets = cluster_jets(predicted, event, settings.jet_radius, settings.jet_pt / 4)
-        ratios.append(match_jets(true_jets, predicted_jets, settings.jet_match))
-        etas.append(true_jets[:, 1])
+    pairs = zip(true_jets, predicted_jets, strict=True)
+    ratios = [match_jets(true, predicted, settings.jet_match) for true, predicted in pairs]
+    etas = [each[:, 1] for each in true_jets]
     ratio, eta = (np.concatenate([np.zeros(0), *each]) for each in (ratios, etas))
     weight = np.repeat(weights, [len(each) for each in ratios])
     results: dict[str, metrics.Metric] = {}

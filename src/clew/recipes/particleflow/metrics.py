@@ -60,19 +60,25 @@ def make_metrics(samples: Table, objects: Table, settings: ParticleFlowMetricsCo
     if settings.padded_length:
         results["accuracy_padded"] = _padded_accuracy(samples, correct, weight, settings.padded_length)
     results |= _responses(truth, predicted, correct & (true_class != NONE), weight)
-    results |= jet_metrics.make_jet_metrics(samples, truth, objects, settings)
+    true_jets = jet_metrics.cluster_true_jets(truth, samples.ragged(TARGETS).offsets, settings)
+    results |= jet_metrics.make_jet_metrics(samples, truth, objects, settings, true_jets)
     if settings.rule and ELEMENTS in samples:
-        results |= {f"rule/{name}": metric for name, metric in rule_metrics(samples, settings).items()}
+        results |= {f"rule/{name}": metric for name, metric in rule_metrics(samples, settings, true_jets).items()}
     results["confusion"] = metrics.Confusion.of(predicted_class, true_class, CLASSES, weight)
     return results | _curves(truth, predicted, correct, weight, settings)
 
 
-def rule_metrics(samples: Table, settings: ParticleFlowMetricsConfig) -> dict[str, metrics.Metric]:
-    """Return the metrics of rule-based particle flow on these samples: of elements, jets and missing pT."""
+def rule_metrics(
+    samples: Table, settings: ParticleFlowMetricsConfig, true_jets: Sequence[Floats] | None = None
+) -> dict[str, metrics.Metric]:
+    """Return the metrics of rule-based particle flow on these samples: of elements, jets and missing pT.
+
+    `true_jets` are those of `jet_metrics.cluster_true_jets`, if they are known already.
+    """
     truth, objects = true_particles(samples), reconstruct_by_rule(samples.ragged(ELEMENTS), settings.rule_based)
     return {
         **element_metrics(samples, truth, objects),
-        **jet_metrics.make_jet_metrics(samples, truth, objects, settings),
+        **jet_metrics.make_jet_metrics(samples, truth, objects, settings, true_jets),
     }
 
 
