@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-quick test-gpu test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
+.PHONY: demo test test-long test-quick test-gpu test-all mutate mutants fuzz chaos soak test-sites check docs docs-serve release format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
-	tools/run-tests $(PYTEST)
+	tools/run-tests -m "not long" $(PYTEST)
+
+test-long: $(READY)  ## the tests that `make test` leaves out because each takes long; CI runs both
+	tools/run-tests -m long $(PYTEST)
 
 test-quick: $(READY)  ## what runs within the test process, for the inner loop: no processes, no servers
 	$(BIN)/python -m pytest -p tests.quick -n 2 --dist worksteal $(PYTEST)

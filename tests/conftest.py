@@ -64,6 +64,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exec: start every process of the test as usual, not from a warm server")
+    config.addinivalue_line("markers", "long: left out by make test; CI and make test-long run it")
     config.addinivalue_line("markers", "slow: left out by make test-quick; seconds within the test process")
     config.addinivalue_line("markers", "gpu(devices=1): needs this many NVIDIA GPUs; make test-gpu runs only these")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every process would compile clew anew

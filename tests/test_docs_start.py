@@ -18,6 +18,7 @@ FROM_ELSEWHERE = ("input should be a valid integer",)
 """Messages of pydantic, which clew passes on."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(700)
 def test_ten_minutes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -48,6 +48,7 @@ def test_notebooks_are_stored_without_outputs(path: Path) -> None:
     assert path.stat().st_size < 20_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
 def test_every_cell_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -31,12 +31,14 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_test_that_passes_alone_is_named(tmp_path: Path) -> None:
     ended = run(tmp_path, FIRST_FAILS)
     assert ended.returncode == 0, ended
     assert "passed alone" in ended.stdout and "::test_once" in ended.stdout.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
     ended = run(tmp_path, FIRST_FAILS + ALWAYS_FAILS)
     assert ended.returncode == 1, ended

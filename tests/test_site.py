@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]*\ssrc="(https?:)?//|<link[^>]*\shref="(https?:)?//|@import""")
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [pytest.mark.timeout(700), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,7 @@ def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:
     assert not namespaces()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_hosts_are_removed_on_a_signal(holder: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
     process, namespace = holder

@@ -51,6 +51,7 @@ def train(event_data: EventData, output: Path, threads: int) -> Run:
     return clew.train(chosen.recipe, event_data.dataset, config=chosen.train, output=output, **settings)
 
 
+@pytest.mark.long
 def test_the_same_bits_twice_and_nearly_so_with_other_threads(event_data: EventData, tmp_path: Path) -> None:
     one, again, two = (train(event_data, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))

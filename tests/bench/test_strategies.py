@@ -131,6 +131,7 @@ def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: P
     assert [trace["name"] for trace in page.metric_curves(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
 
 
+@pytest.mark.long
 def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "study"
     words = ("--strategy", "allreduce,downpour", "--bandwidth", "200Mbit", "--target", "1.0", "--epochs", "2")
@@ -159,6 +160,7 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     assert not namespaces()
 
 
+@pytest.mark.long
 def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Dataset, tmp_path: Path) -> None:
     options = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
     config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **options)

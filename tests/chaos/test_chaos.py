@@ -32,6 +32,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.name)
 def test_a_storm_loses_nothing(kind: type[Scenario], inputs: Path) -> None:
     seconds, expected = run_reference(kind, inputs)

@@ -25,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_small_start_goes_from_events_to_a_report_and_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ def test_a_recipe_its_network_and_its_test_are_written(folder: Path) -> None:
     assert not any("@" in path.read_text().replace("@property", "") for path in folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.exec
 @pytest.mark.parametrize("folder", LIKE, indirect=True)
 def test_its_own_test_passes(folder: Path) -> None:

@@ -78,6 +78,7 @@ def wait_for_steps(run: Run) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_the_first_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tagger: Path, way: str) -> None:
     run = Run(tagger / "runs/top_tagger-001")
@@ -103,6 +104,7 @@ def _works_in(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["single", "allreduce", "downpour"])
 def test_an_interrupted_run_is_resumed_from_the_step_it_stopped_at(tagger: Path, way: str) -> None:
     run = Run(tagger / "runs/top_tagger-001")
@@ -122,6 +124,7 @@ def test_an_interrupted_run_is_resumed_from_the_step_it_stopped_at(tagger: Path,
 SLOW_STEP = "return model(batch['x'].float() if not model.training else __import__('time').sleep(600))"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["single", "allreduce", "downpour"])
 def test_the_second_ctrl_c_stops_at_once(tagger: Path, way: str) -> None:
     recipe = tagger / "top_tagger.py"

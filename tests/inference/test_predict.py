@@ -169,6 +169,7 @@ def test_processes_give_what_one_gives_in_a_network_that_rounds(run_copy: Run, t
     assert (run_copy.plots / "together").is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", STARTERS)
 def test_ranks_of_a_launcher_share_the_work(
     how: str, whole: Run, expected: tuple[dict[str, Any], Table], tmp_path: Path

@@ -277,6 +277,7 @@ def test_an_object_that_is_not_a_model_is_named_before_anything_is_written(files
     assert not (tmp_path / "bild").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("shape", [(400,), (400, 1)])
 def test_labels_that_are_0_and_1_as_floats_are_classes(tmp_path: Path, outputs: int, shape: tuple[int, ...]) -> None:

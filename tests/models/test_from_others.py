@@ -144,6 +144,7 @@ def run_script(name: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 def test_a_command_of_nnlo_becomes_a_script_that_trains() -> None:
     write_nnlo_files()
     Path("job.sh").write_text(f"#!/bin/sh\nmodule load mpi\n{NNLO}\n")
@@ -181,6 +182,7 @@ def test_algorithms_of_mpi_learn_become_strategies(options: str, expected: list[
     assert words[:5] == ["mpiexec", "-n", "4", "clew", "train"] and set(expected) <= set(words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "strategy"),
     [("--easgd --elastic-force 0.5 --elastic-lr 0.5", "easgd"), ("--mode gem --gem-kappa 2 --gem-lr 0.02", "gem")],

@@ -37,6 +37,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("there", [False, True], ids=["anything", "what is there"])
 def test_no_route_breaks(fuzzed: Live, tmp_path: Path, there: bool) -> None:
     (tmp_path / "schemathesis.toml").write_text(THERE if there else "")

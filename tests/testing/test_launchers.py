@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.testing import failed_tests
 
@@ -89,6 +90,7 @@ CHOSEN = {
 }
 
 
+@pytest.mark.long
 def test_each_fault_fails_its_test(tmp_path: Path) -> None:
     failed = failed_tests(tmp_path, SOURCE, CHOSEN)
     assert failed == {

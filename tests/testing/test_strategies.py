@@ -78,6 +78,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entry_points: str) ->
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
+@pytest.mark.long
 def test_each_fault_fails_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.py").write_text(MODULE)
     install(
@@ -101,6 +102,7 @@ def test_each_fault_fails_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
 
 
+@pytest.mark.long
 def test_the_example_of_a_rule_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "howto" / "testing.md"
     *_, rule, test, _ = _blocks(page, "python")

@@ -90,6 +90,7 @@ def test_local_workers_do_what_one_process_does(name: str, data: Dataset, alone:
     check(train(str(data.path), tmp_path, name, workers=3), alone(name), name, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
 def test_launched_ranks_do_what_one_process_does(
@@ -130,6 +131,7 @@ def test_statistics_of_batch_norm_resume_to_the_bit(strategy: str, data: Dataset
         assert torch.equal(weights(run)[key], tensor), key
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
 def test_a_launched_rank_that_fails_fails_the_run_with_its_message(how: str, data: Dataset, tmp_path: Path) -> None:
     done = launch(how, 2, data, tmp_path, "failing")

@@ -26,6 +26,7 @@ def start(how: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*STARTERS[how], SCRIPT, *arguments], capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", STARTERS)
 def test_a_user_defined_loop_trains_the_same_with_every_launcher(how: str, flat: Dataset, tmp_path: Path) -> None:
     done = start(how, str(flat.path), str(tmp_path / "run"))

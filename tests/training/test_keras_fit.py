@@ -23,6 +23,7 @@ def start(command: list[str], *arguments: str, folder: Path) -> subprocess.Compl
     return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=150)
 
 
+@pytest.mark.long
 def test_fit_on_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     for command, name in ((ONE, "one"), (TWO, "two")):
         done = start(command, SCRIPT, name, f"{name}.npz", folder=tmp_path)
@@ -40,18 +41,21 @@ def test_fit_on_two_ranks_is_that_of_one_process(tmp_path: Path) -> None:
     assert last["loss"]["auc"] == pytest.approx(float(two["log_auc"][-1]))
 
 
+@pytest.mark.long
 def test_ranks_with_different_data_are_refused(tmp_path: Path) -> None:
     done = start(TWO, SCRIPT, "run", "weights.npz", "different", folder=tmp_path)
     assert done.returncode != 0
     assert "fit gets different batches on the ranks; give every rank the same data in the same order" in done.stderr
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_mean_is_refused(tmp_path: Path) -> None:
     done = start(TWO, SCRIPT, "run", "weights.npz", "sum", folder=tmp_path)
     assert done.returncode != 0
     assert "has reduction 'sum', which differs on several ranks" in done.stderr
 
 
+@pytest.mark.long
 def test_the_script_of_the_documentation_runs(tmp_path: Path) -> None:
     (script,) = (
         block for block in _blocks(ROOT / "docs" / "howto" / "models.md", "python") if "distributed.wrap" in block

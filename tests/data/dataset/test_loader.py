@@ -95,6 +95,7 @@ def same(one: Table, other: Table) -> None:
             np.testing.assert_array_equal(column, np.asarray(other_column))
 
 
+@pytest.mark.long
 @given(
     st.lists(st.integers(0, 299), min_size=1, max_size=40), st.sampled_from(["compressed", "disk"]), st.integers(1, 50)
 )

@@ -53,6 +53,7 @@ def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, exp
     assert fingerprint(dataset.path) == expected
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec: the extra `mpi` is not installed")
 def test_mpi_cold_and_warm(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:

@@ -90,6 +90,7 @@ def test_the_emulation_takes_raw_columns_and_agrees_with_the_run(folder: Path, t
         clew.predict(path, events)
 
 
+@pytest.mark.long
 @needs_hls4ml
 @needs_compiler
 def test_a_narrow_precision_needs_a_tolerance(folder: Path, tmp_path: Path) -> None:

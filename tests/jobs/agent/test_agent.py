@@ -215,6 +215,7 @@ def test_a_killed_supervisor_is_noticed(client_for: ClientFor, start_agent: Star
     assert (ended.state, ended.reason) == ("lost", "its supervisor was killed")
 
 
+@pytest.mark.long
 def test_two_agents_race_and_every_job_is_done_once(
     client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ SMALL = Path(__file__).parents[2] / "bench" / "recipes" / "small.py"
 ClientFor = Callable[..., Client]
 
 
+@pytest.mark.long
 def test_a_benchmark_is_submitted_and_its_figures_are_stored(
     client_for: ClientFor, start_agent: StartAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def recipe_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Recipe
     return chosen
 
 
+@pytest.mark.long
 def test_an_own_recipe_and_samples_by_name_become_a_stored_model(
     client_for: ClientFor, start_agent: StartAgent, recipe_class: type[Recipe], samples: str, tmp_path: Path
 ) -> None:

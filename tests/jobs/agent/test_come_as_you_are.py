@@ -56,6 +56,7 @@ def fetched_model(client: Client, run: RunInfo, agent: Path, folder: Path) -> bo
     return saved.read_bytes() == trained.read_bytes()
 
 
+@pytest.mark.long
 def test_a_lightning_module(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)
@@ -66,6 +67,7 @@ def test_a_lightning_module(client_for: ClientFor, start_agent: StartAgent, fold
     assert run.recipe == "lightning" and fetched_model(ada, run, agent.folder, folder)
 
 
+@pytest.mark.long
 def test_a_lightning_data_module(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)
@@ -74,6 +76,7 @@ def test_a_lightning_data_module(client_for: ClientFor, start_agent: StartAgent,
     assert "val_acc" in run.metrics
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["xgboost", "sklearn.ensemble:HistGradientBoostingClassifier"])
 def test_an_estimator(estimator: str, client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
@@ -83,6 +86,7 @@ def test_an_estimator(estimator: str, client_for: ClientFor, start_agent: StartA
     assert "auc" in run.metrics and fetched_model(ada, run, agent.folder, folder)
 
 
+@pytest.mark.long
 def test_a_recipe_with_an_estimator(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)
@@ -104,6 +108,7 @@ def test_a_recipe_from_weaver(client_for: ClientFor, start_agent: StartAgent, fo
     assert "accuracy" in run.metrics and fetched_model(ada, run, agent.folder, folder)
 
 
+@pytest.mark.long
 def test_a_keras_model(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from clew import Client
 from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
@@ -30,6 +32,7 @@ def typed(user: Client, folder: Path, line: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_steps_to_train_an_own_recipe(client_for: ClientFor, start_agent: StartAgent, tmp_path: Path) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)

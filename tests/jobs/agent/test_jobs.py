@@ -38,6 +38,7 @@ def command(client: Client, *words: object, cwd: Path | None = None) -> subproce
     )
 
 
+@pytest.mark.long
 def test_a_training_is_submitted_followed_recorded_and_evaluated(
     client_for: ClientFor, start_agent: StartAgent, dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_training_is_submitted_followed_recorded_and_evaluated(
     assert about["spec"]["train"]["epochs"] == 2 and about["history"][-1]["kind"] == "done"
 
 
+@pytest.mark.long
 def test_a_training_that_stops_early_resumes_in_the_same_run(
     client_for: ClientFor, start_agent: StartAgent, dataset: Dataset
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_training_that_stops_early_resumes_in_the_same_run(
     assert ada.runs.get(ended.run).state == "stopped"
 
 
+@pytest.mark.long
 def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(client_for: ClientFor,
     assert benchmark["document"] == {"speed-up": [1.0, 1.9]} and benchmark["host"]
 
 
+@pytest.mark.long
 def test_exit_codes_are_those_of_jobs(client_for: ClientFor, start_agent: StartAgent, tmp_path: Path) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)

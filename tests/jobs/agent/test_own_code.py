@@ -54,6 +54,7 @@ def script(tmp_path: Path) -> Path:
     return folder / "train.py"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_script_runs_as_a_job_and_its_metrics_and_files_come_back(
     ranks: int, client_for: ClientFor, start_agent: StartAgent, script: Path, tmp_path: Path
@@ -73,6 +74,7 @@ def test_a_script_runs_as_a_job_and_its_metrics_and_files_come_back(
     assert saved.read_text() == "1 2 3"
 
 
+@pytest.mark.long
 def test_a_script_that_stops_early_continues_its_run(
     client_for: ClientFor, start_agent: StartAgent, script: Path
 ) -> None:

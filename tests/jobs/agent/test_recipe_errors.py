@@ -55,6 +55,7 @@ def check(ada: Client, live: Live, place: str, *words: str) -> None:
         assert "--debug" not in text and "Traceback" not in text
 
 
+@pytest.mark.long
 def test_a_mistake_in_the_network_is_reported_with_its_line(
     shared_server: Live,
     client_for: ClientFor,
@@ -89,6 +90,7 @@ def test_a_mistake_in_prepare_is_reported_with_its_line_and_the_input(
     check(ada, shared_server, place, "AttributeError", "events.oops()", "a.h5", "50 events")
 
 
+@pytest.mark.long
 def test_a_mistake_in_the_trials_of_a_study_is_reported_with_its_line(
     shared_server: Live, client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ clew.artefact("weights.txt")
 """
 
 
+@pytest.mark.long
 def test_a_trained_model_is_stored_and_found(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_scripts_metrics_and_files_are_stored_and_found(
     assert (Path(model.location) / "report.html").exists()
 
 
+@pytest.mark.long
 def test_an_evaluation_stores_its_run_again_with_the_new_metrics(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_an_evaluation_stores_its_run_again_with_the_new_metrics(
     assert set(again.facts) > set(model.facts), "the evaluation's metrics can be searched for"
 
 
+@pytest.mark.long
 def test_a_study_stores_the_run_of_its_best_trial(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_study_stores_the_run_of_its_best_trial(
     assert Run(Path(model.location)).config().data["train"]["optimizer"]["lr"] == 0.05
 
 
+@pytest.mark.long
 def test_a_benchmark_stores_its_files(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_store_that_cannot_be_written_is_reported_and_the_job_is_done(
     assert ended.reason.startswith(f"not stored at {tmp_path / 'file'}: ")
 
 
+@pytest.mark.long
 def test_a_dataset_is_prepared_once_wherever_it_is(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def kill_machine(agent: AgentProcess) -> None:
     agent.process.wait(30)
 
 
+@pytest.mark.long
 def test_two_agents_share_a_study(client_for: ClientFor, start_agent: StartAgent) -> None:
     client = client_for("ada")
     agents = [start_agent(client, name, cpus=1) for name in ("one", "two")]
@@ -148,6 +149,7 @@ def test_one_agent_is_enough_and_parallel_limits_the_trials(client_for: ClientFo
     check_complete(client, job.id, 4)
 
 
+@pytest.mark.long
 @pytest.mark.exec
 def test_a_machine_dies_with_trials_on_it(impatient: Live, start_agent: StartAgent) -> None:
     with Client(impatient.url, impatient.token) as client:

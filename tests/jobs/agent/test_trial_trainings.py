@@ -26,6 +26,7 @@ def study_file(flat: Dataset, path: Path, recipe: str, *, epochs: int = 3, pause
     return path
 
 
+@pytest.mark.long
 def test_folds_of_trials_are_trained_by_an_agent(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:
@@ -40,6 +41,7 @@ def test_folds_of_trials_are_trained_by_an_agent(
     assert names == {f"trial-000{number}-fold-{fold}" for number in (0, 1) for fold in (0, 1)}
 
 
+@pytest.mark.long
 def test_the_command_line_submits_packs_whose_bad_trials_are_pruned(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

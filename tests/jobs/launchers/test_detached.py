@@ -52,6 +52,7 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
         find_launcher("locol")
 
 
+@pytest.mark.long
 def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     options = ["--epochs", "2000", "--set", "model.hidden=8", "--set", "train.threads=1", "--output", str(run.path)]

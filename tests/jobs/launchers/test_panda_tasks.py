@@ -67,6 +67,7 @@ def own_script(folder: Path) -> None:
     (folder / "unrelated.txt").write_text("stays here")
 
 
+@pytest.mark.long
 def test_a_script_is_submitted_recorded_listed_followed_and_returns_its_metrics(panda: EmulatedPanda) -> None:
     own_script(Path())
     printed = done("submit", "--kind", "script", "mine.py", "--on", "grid", "--", "--lr", "0.1")

@@ -111,6 +111,7 @@ def test_a_process_whose_job_failed_is_not_reused(tmp_path: Path) -> None:
     assert first.id != second.id and state == "finished"
 
 
+@pytest.mark.long
 def test_everything_a_job_leaves_behind_is_detected(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

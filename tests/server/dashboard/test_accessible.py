@@ -51,6 +51,7 @@ def run(shared_server: Live) -> int:
     return number
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_has_a_violation(
@@ -94,6 +95,7 @@ def test_no_page_has_a_violation(
     client.post(f"/api/v1/jobs/{job.json()['id']}/cancel")
 
 
+@pytest.mark.long
 def test_an_empty_server_has_no_violation(browser: Any, server: Live) -> None:
     for scheme in ("light", "dark"):
         visitor = Visitor(browser, server, server.token, color_scheme=scheme)

@@ -37,6 +37,7 @@ def build():
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_printed_lines_appear_while_a_run_trains(visitor: Visitor, shared_server: Live, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)

@@ -63,6 +63,7 @@ def send(page: Any, state: str) -> str:
     return str(page.inner_text("main"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_own_script_with_arguments_is_run_and_stored(user: Visitor, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -79,6 +80,7 @@ def test_an_own_script_with_arguments_is_run_and_stored(user: Visitor, tmp_path:
     assert model.location in text and "10 m 00 s" in text and user.faults == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_own_recipe_is_trained_with_its_settings(user: Visitor, flat: Dataset, tmp_path: Path) -> None:
     (tmp_path / "my_slope.py").write_text(f"{Path(RECIPE).read_text()}\nimport my_numbers\n")

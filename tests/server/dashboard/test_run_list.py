@@ -37,6 +37,7 @@ def shown(page: Any) -> list[str]:
     return [each.split(" ")[0] for each in page.locator("table.cards tbody tr td:nth-child(2) > a").all_inner_texts()]
 
 
+@pytest.mark.long
 def test_runs_are_filtered_sorted_and_grouped_by_any_value(visitor: Visitor, four: list[int]) -> None:
     page = visitor.open("/runs")
     page.fill("#q", "list- val/eff")
@@ -73,6 +74,7 @@ def test_runs_are_filtered_sorted_and_grouped_by_any_value(visitor: Visitor, fou
     assert visitor.faults == []
 
 
+@pytest.mark.long
 def test_views_notes_and_bulk_actions_with_undo(visitor: Visitor, four: list[int]) -> None:
     page = visitor.open("/runs?q=list-&sort=name")
     page.on("dialog", lambda dialog: dialog.accept("my-view"))

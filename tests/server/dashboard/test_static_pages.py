@@ -71,6 +71,7 @@ def strategies(run: Run, folder: Path) -> Path:
     return strategies_page.write(result, folder / "study.html")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("write", [report, comparison, study_page, scaling, strategies, workload])
 def test_it_is_small_complete_readable_and_accessible(

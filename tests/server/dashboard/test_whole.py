@@ -70,6 +70,7 @@ def drawn(page: Any) -> int:
     return int(page.evaluate(_POINTS))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_user_submits_watches_compares_cancels_and_reads(browser: Any, alone: Live, dataset: Path) -> None:
     visitor = Visitor(browser, alone, alone.token)

@@ -42,6 +42,7 @@ def test_no_file_names_the_machine_that_trained_it() -> None:
             assert "/tmp/" not in path.read_text() and '"host"' not in path.read_text(), path
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_model_still_gives_its_recorded_figures(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,7 @@ def test_one_worker_that_sends_gradients_trains_like_a_plain_loop(data: Dataset,
         torch.testing.assert_close(weights(other)[key], tensor)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("launcher", "name"), [("mpiexec", "downpour"), ("torchrun", "easgd"), ("mpiexec", "diloco")])
 def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, data: Dataset, tmp_path: Path) -> None:
     start = {
@@ -137,6 +138,7 @@ def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, da
     check(Run.open(tmp_path / "run"), data)
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_start_ends_the_training(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(2, 2)\n")
     Table({"features": np.ones((40, 2), np.float32), "labels": np.arange(40) % 2}).save(tmp_path / "events.h5")

@@ -29,5 +29,6 @@ def test_layers_and_adam_give_the_results_of_torch() -> None:
     assert max(errors.values()) < 3e-6, errors
 
 
+@pytest.mark.long
 def test_kernels_compile_for_an_h200(tmp_path: Path) -> None:
     assert all(size > 0 for size in _run_check("compile", TRITON_CACHE_DIR=str(tmp_path)).values())
