@@ -67,9 +67,8 @@ def generate(
         workers: Number of processes.
         batch_size: Events per batch. Default: 10,000 on a GPU, 256 on a CPU.
         weights: Which weights of the run: "best" or "last".
-        device: Where to compute; see `clew.train`.
         replace: Whether an existing file may be replaced.
-        trust: Whether you trust the code of the run or file from now on, wherever it came from.
+        device, trust: See `clew.train` and `clew.evaluate`.
         progress: Called with the number of events done and of all events.
 
     Returns:
@@ -90,8 +89,7 @@ def generate(
     check_not_in_worker("clew.generate")
     path = Path(output)
     _check_numbers(events, seed, path, replace=replace)
-    is_file = exported_model.is_exported_model(run)
-    task = _file_task(run, trust=trust) if is_file else _run_task(run, weights, trust=trust)
+    task = _generation_task(run, weights, trust=trust)
     writer = _check_recipe(task, ranges, path)
     place = device_or_default(current_rank().local_rank, device)
     size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
@@ -118,6 +116,11 @@ def _check_recipe(task: Any, ranges: Ranges, path: Path) -> type[TableWriter]:
     recipe.draw_inputs(np.zeros(0, dtype=np.int64), 0, {"energy": (1.0, 1.0)})  # reports a recipe that cannot generate
     recipe.check_ranges(task.trained_model(), ranges)
     return recipe.generated_writer(path)
+
+
+def _generation_task(run: Any, weights: str, *, trust: bool) -> GenerationTask | ExportedGenerationTask:
+    is_file = exported_model.is_exported_model(run)
+    return _file_task(run, trust=trust) if is_file else _run_task(run, weights, trust=trust)
 
 
 def _run_task(run: Any, weights: str, *, trust: bool) -> GenerationTask:
