@@ -245,7 +245,7 @@ def test_generate_runs_no_code_of_a_file_from_elsewhere(
     monkeypatch.setenv("ATTACKED", str(attacked))
     with pytest.raises(RunError, match=NOT_YOURS):
         clew.generate(file, events=1, ranges={}, output="drawn.h5")
-    done = command("generate", file, "--events", 1, "--output", "drawn.h5")
+    done = command("generate", file, "--events", "1", "--output", "drawn.h5")
     assert NOT_YOURS in done.err
     assert not attacked.exists()
 

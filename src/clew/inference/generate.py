@@ -59,7 +59,7 @@ def generate(
     The same seed gives the same file on the same kind of device, for any number of workers.
 
     Args:
-        run: The run or its folder, or a file that `clew.export` wrote (ONNX files run on the CPU).
+        run: The run or its folder, or a file that `clew.export` wrote (ONNX files run in onnxruntime on the CPU).
         events: Number of events.
         ranges: Lowest and highest value by name: `{"energy": (1, 100)}` in GeV, `{"theta": (0, 10)}` in degrees.
         output: The file to write. The recipe chooses the layout: showers are written as in the CaloChallenge.
@@ -67,9 +67,8 @@ def generate(
         workers: Number of processes.
         batch_size: Events per batch. Default: 10,000 on a GPU, 256 on a CPU.
         weights: Which weights of the run: "best" or "last".
-        device: Where to compute; see `clew.train`.
         replace: Whether an existing file may be replaced.
-        trust: Whether you trust the code of the run or file from now on, wherever it came from.
+        device, trust: See `clew.train` and `clew.evaluate`.
         progress: Called with the number of events done and of all events.
 
     Returns:
@@ -88,8 +87,9 @@ def generate(
         clew.errors.RecipeError: recipe Columns generates nothing: it does not define draw_inputs()
     """
     check_not_in_worker("clew.generate")
-    _check_numbers(events, seed, path := Path(output), replace=replace)
-    task = _task(run, weights, trust=trust)
+    path = Path(output)
+    _check_numbers(events, seed, path, replace=replace)
+    task = _generation_task(run, weights, trust=trust)
     writer = _check_recipe(task, ranges, path)
     place = device_or_default(current_rank().local_rank, device)
     size = batch_size or (CPU_BATCH if place.type == "cpu" else GPU_BATCH)
@@ -118,9 +118,12 @@ def _check_recipe(task: Any, ranges: Ranges, path: Path) -> type[TableWriter]:
     return recipe.generated_writer(path)
 
 
-def _task(run: Any, weights: str, *, trust: bool) -> GenerationTask | ExportedGenerationTask:
-    if exported_model.is_exported_model(run):
-        return _file_task(run, trust=trust)
+def _generation_task(run: Any, weights: str, *, trust: bool) -> GenerationTask | ExportedGenerationTask:
+    is_file = exported_model.is_exported_model(run)
+    return _file_task(run, trust=trust) if is_file else _run_task(run, weights, trust=trust)
+
+
+def _run_task(run: Any, weights: str, *, trust: bool) -> GenerationTask:
     opened = run if isinstance(run, Run) else Run.open(run)
     recipe, config = recipe_of_run(opened, trust=trust)
     if config.replicas is not None:
