@@ -18,7 +18,7 @@ from clew.server.config import ServiceConfig
 from clew.server.database import tables
 from clew.server.problems import RequestError
 from clew.server.service import Service
-from tests.server.accounts import SetTime, caller_of, new_token, new_user
+from tests.server.accounts import SetTime, caller_of, new_group, new_token, new_user
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_token_gives_its_user_with_groups_and_scopes(service: Service) -> None
     number, text = new_token(service, NewTokenRow(ada, ["write"], "laptop"))
     caller = caller_of(service, text)
     assert (caller.user, caller.name, caller.token) == (ada, "ada", number)
-    assert caller.scopes == {"read", "write"} and len(caller.groups) == 1
+    assert caller.scopes == {"read", "write"} and caller.groups == {new_group(service, "trackers")}
     assert not caller.admin and not caller.session and caller.job is None and caller.expires is None
 
 
