@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import random
@@ -158,8 +159,10 @@ class Kill(Fault):
         processes = target.processes()
         if processes:
             chosen = processes[0] if self._whole else target.random.choice(processes)
-            target.strikes.append(f"kill -9 {chosen.pid} of {len(processes)}")
-            chosen.kill()
+            with contextlib.suppress(psutil.Error):
+                command = " ".join(chosen.cmdline())[-80:]
+                chosen.kill()
+                target.strikes.append(f"kill -9 {chosen.pid} of {len(processes)} ({command})")
 
 
 class Stop(Fault):

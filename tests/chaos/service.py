@@ -51,8 +51,11 @@ class Service:
         """Start what does not run."""
         for name, start in (("server", self._start_server), ("agent", self._start_agent)):
             process = self.processes.get(name)
-            if process is None or process.poll() is not None:
-                self.processes[name] = start()
+            if process is not None and process.poll() is None:
+                continue
+            if name == "agent" and not self.access.exists():
+                continue  # the server was killed before it had printed its address
+            self.processes[name] = start()
 
     def client(self) -> Client:
         """A client of the administrator."""
@@ -65,8 +68,21 @@ class Service:
             self.processes[name].terminate()
             self.processes[name].wait(60)
 
+    def _token(self) -> str:
+        """Return a token of the administrator, made in the database before the first start of the server."""
+        file = self.folder / "token"
+        if not file.exists():
+            options = ["--user", "chaos", "--scope", "admin", "--folder", str(self.folder / "service")]
+            made = subprocess.run([*_CLEW, "token", "create", "chaos", *options], stdout=subprocess.PIPE, text=True)
+            if made.returncode == 0:
+                new = file.with_suffix(".written")
+                new.write_text(made.stdout.split()[0])
+                new.replace(file)
+        return file.read_text() if file.exists() else ""
+
     def _start_server(self) -> subprocess.Popen[str]:
-        url, token = json.loads(self.access.read_text()) if self.access.exists() else ("", "")
+        token = self._token()
+        url = json.loads(self.access.read_text())[0] if self.access.exists() else ""
         command = ["serve", "--folder", str(self.folder / "service"), "--no-agent", "--port"]
         command += [url.rpartition(":")[2] or "0"]
         if token and "address" in self._places:  # only a server that has a token may be reached from elsewhere
@@ -76,15 +92,11 @@ class Service:
         assert process.stdout is not None
         while "clew serves" not in message and (line := process.stdout.readline()):
             message += line
-        addresses, tokens = re.findall(r"http://\S+", message), re.findall(r"clew_\S+", message)
-        if addresses and (token or tokens):
+        addresses = re.findall(r"http://\S+", message)
+        if addresses and token:
             new = self.access.with_suffix(".json.written")
-            new.write_text(json.dumps([addresses[-1], tokens[0] if tokens else token]))
+            new.write_text(json.dumps([addresses[-1], token]))
             new.replace(self.access)
-        if tokens and not token and "address" in self._places:
-            process.terminate()
-            process.wait()
-            return self._start_server()
         return process
 
     def _start_agent(self) -> subprocess.Popen[str]:
@@ -185,7 +197,7 @@ def main() -> None:
         service.keep_running()
         add_points(Run(folder / "run"))
         with contextlib.suppress(ClewError):
-            arrived = work(service)
+            arrived = service.access.exists() and work(service)
         time.sleep(0.2)
     service.stop()
 
