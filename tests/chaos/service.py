@@ -27,11 +27,13 @@ from clew.errors import ClewError
 JOBS, POINTS, STREAM = 8, 500, "rank-1"
 _FINISHED = ("done", "failed", "cancelled", "lost")
 _JOB = """
-import os, time
-time.sleep(0.3)
-os.close(os.open({path!r}, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+import fcntl, time
+with open({path!r}, "a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    time.sleep(0.3)
+    file.write("done")
 """
-"""A job that fails if it was done before."""
+"""A job that fails if it already runs. It may run again: what was killed before its end was recorded is repeated."""
 
 
 def _end_with_parent() -> None:
@@ -156,7 +158,7 @@ def result(folder: Path) -> Any:
             runs = [_steps(client, run.id) for run in client.runs.list()]
     finally:
         service.stop()
-    return jobs, sorted(path.name for path in (folder / "done").iterdir()), runs
+    return jobs, sorted(path.name for path in (folder / "done").iterdir() if path.read_text()), runs
 
 
 def _steps(client: Client, run: int) -> list[int]:
