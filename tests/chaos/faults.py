@@ -99,6 +99,10 @@ def _library(source: str) -> Path | None:
     return folder / "fault.so"
 
 
+USER_PROGRAM = "program of a user"
+"""A comment in the code of jobs."""
+
+
 @dataclass
 class Start:
     """How a command starts: its environment, and what its process does first."""
@@ -118,12 +122,20 @@ class Target:
     """What was done, in words."""
 
     def processes(self) -> list[psutil.Process]:
-        """The process of the command and all below it."""
+        """The process of the command and all below it that run, without programs of users."""
         try:
             top = psutil.Process(self.process.pid)
-            return [top, *top.children(recursive=True)]
+            return [process for process in (top, *top.children(recursive=True)) if _is_ours(process)]
         except psutil.NoSuchProcess:
             return []
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    """Whether a process runs and is not the program of a user in a job: a killed program is a failed job."""
+    try:
+        return USER_PROGRAM not in " ".join(process.cmdline())  # raises if it has ended
+    except psutil.Error:
+        return False
 
 
 class Fault:

@@ -23,12 +23,13 @@ from clew import Client, Run
 from clew.bench.strategies.hosts import hosts
 from clew.client.job import Submission
 from clew.errors import ClewError
+from tests.chaos.faults import USER_PROGRAM
 
 JOBS, POINTS, STREAM = 8, 500, "rank-1"
 _FINISHED = ("done", "failed", "cancelled", "lost")
-_JOB = """
-import fcntl, time
-with open({path!r}, "a") as file:
+_JOB = f"""
+import fcntl, time  # {USER_PROGRAM}
+with open({{path!r}}, "a") as file:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     time.sleep(0.3)
     file.write("done")
