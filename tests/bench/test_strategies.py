@@ -123,10 +123,12 @@ def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: P
     others = [
         StrategyRun("gem", "1Gbit", "runs/b", curve=[(1.0, 0.5)], best=0.5),
         StrategyRun("easgd", "1Gbit", "c", message="<boom>"),
+        StrategyRun("<b onload=x>", "1Gbit", "<script>", message="from another file"),
     ]
     study = StrategyStudy(StrategyGoal("f1", "maximize", 0.9), NONE, None, [first, *others], {"1Gbit": 9.1e8})
     text = page.write(study, tmp_path / "study.html").read_text()
     assert study.fastest("1Gbit") == "allreduce" and "<b>2.0 s</b>" in text
+    assert "<b onload" not in text and "<script>" not in text.partition("<main")[2].partition("</main")[0]
     assert "not reached <small>best 0.5</small>" in text and "easgd at 1Gbit: &lt;boom&gt;" in text
     assert [trace["name"] for trace in page.metric_curves(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
 

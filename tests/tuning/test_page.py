@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.tuning import study
 
 def steps(values: Mapping[str, Any]) -> Iterator[float]:
     for number in range(6):
+        time.sleep(0.002)  # costs are in milliseconds
         yield values["n"] + values["x"] + 1 / (1 + number)
 
 

@@ -71,7 +71,7 @@ _LINKS_NOTE = (
 def _notes(result: ScalingResult) -> list[str]:
     """Return what a reader must know first: a busy machine, oversubscription, failures."""
     sizes = sorted({run.workers for run in result.trainings if run.oversubscribed})
-    notes = [f"{run.strategy} on {run.workers}: {escape(run.message)}" for run in result.trainings if run.message]
+    notes = [escape(f"{run.strategy} on {run.workers}: {run.message}") for run in result.trainings if run.message]
     conditions = result.conditions
     if sizes:
         named = ", ".join(map(str, sizes))
@@ -93,7 +93,7 @@ def size_table(result: ScalingResult) -> str:
     """Return a table of the speed, one row per size."""
     rows = [
         (
-            row["strategy"],
+            escape(row["strategy"]),
             f"{row['workers']}{f' {_MARK}' if row['oversubscribed'] else ''}",
             f"{row['events_per_second']:,.1f}{value_range(row['each'])}",
             f"{row['speedup']:.2f}",
@@ -116,7 +116,7 @@ def share_table(result: ScalingResult) -> str:
     )
     rows = [
         (
-            row["strategy"],
+            escape(row["strategy"]),
             f"{row['workers']}{f' {_MARK}' if row['oversubscribed'] else ''}",
             *("–" if share is None else f"{share:.1%}" for share in row["shares"].values()),
             "–" if (took := row["loading_seconds_per_1000_events"]) is None else f"{1e3 * took:.3g}",

@@ -24,7 +24,7 @@ def write(study: StrategyStudy, path: Path) -> Path:
         f"{conditions['cores']} cores in total",
         escape(conditions["when"]),
     ]
-    failures = [f"{run.strategy} at {run.bandwidth}: {escape(run.message)}" for run in study.trials if run.message]
+    failures = [escape(f"{run.strategy} at {run.bandwidth}: {run.message}") for run in study.trials if run.message]
     curves = [metric_curves(study, bandwidth) for bandwidth in study.lines]
     trainings = f"<details><summary>{len(study.trials)} trainings</summary>{_run_table(study)}</details>"
     sections = [
@@ -38,7 +38,7 @@ def write(study: StrategyStudy, path: Path) -> Path:
 def times(study: StrategyStudy) -> str:
     """Return a table of seconds, one row per strategy; the fastest is bold."""
     head = ("", *(f"{escape(b)}<br><small>{_measured_line(study, b)}</small>" for b in study.lines))
-    rows = [(name, *(_cell(study, name, bandwidth) for bandwidth in study.lines)) for name in study.strategies]
+    rows = [(escape(name), *(_cell(study, name, bandwidth) for bandwidth in study.lines)) for name in study.strategies]
     return table(head, rows)
 
 
@@ -112,7 +112,7 @@ def _run_table(study: StrategyStudy) -> str:
     runs = [*([study.reference] if study.reference else []), *study.trials]
     rows = [
         (
-            run.strategy,
+            escape(run.strategy),
             escape(run.bandwidth),
             str(run.seed),
             format_number(run.seconds, ",.1f"),
