@@ -1,8 +1,10 @@
 """`-p tests.quick`: only what runs within the test process, for the inner loop (`make test-quick`).
 
 A test that starts a process, forks or listens at a socket is skipped at the moment when it does so: no list has to be
-kept. Git is allowed: a run records the commit, which takes milliseconds. Tests marked `slow` are left out, too, and
-property tests try few examples.
+kept. A library may turn the exception of the skip into one of its own: then the failure of the test counts as a skip.
+Git is allowed: a run records the commit, which takes milliseconds. Tests marked `slow` (more than about a CPU second
+within the test process), tests marked `long` and tests with a browser are left out, too, and property tests try few
+examples.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +20,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _EXAMPLES = 5
+_refusals: list[str] = []
+"""What the running test tried to start."""
 _real_start: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -25,9 +30,27 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if item not in set(slow)]
+    slow = {item for item in items if _is_slow(item)}
+    config.hook.pytest_deselected(items=list(slow))
+    items[:] = [item for item in items if item not in slow]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    marked = item.get_closest_marker("slow") or item.get_closest_marker("long")
+    return marked is not None or "browser" in getattr(item, "fixturenames", ())
+
+
+def pytest_runtest_setup() -> None:
+    _refusals.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and _refusals:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1], f"Skipped: {_refusals[0]}")
+    return report
 
 
 def pytest_collection_finish() -> None:
@@ -46,13 +69,18 @@ def pytest_collection_finish() -> None:
 def _start(self: Any, args: Any, *more: Any) -> None:
     words = [args] if isinstance(args, str | bytes | os.PathLike) else list(args)
     if Path(os.fsdecode(words[0])).name != "git":
-        pytest.skip("not quick: it starts a process")
+        _refuse("not quick: it starts a process")
     _real_start(self, args, *more)
 
 
 def _listen(*_: Any) -> NoReturn:
-    pytest.skip("not quick: it starts a server")
+    _refuse("not quick: it starts a server")
 
 
 def _fork(*_: Any, **__: Any) -> NoReturn:
-    pytest.skip("not quick: it starts a process")
+    _refuse("not quick: it starts a process")
+
+
+def _refuse(reason: str) -> NoReturn:
+    _refusals.append(reason)
+    pytest.skip(reason)

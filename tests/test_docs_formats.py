@@ -30,6 +30,7 @@ def test_the_page_names_the_format_of_the_code(name: str) -> None:
     assert f"| {name} | {getattr(importlib.import_module(module), constant)} |" in PAGE.read_text()
 
 
+@pytest.mark.slow
 def test_its_programs_read_a_dataset_and_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import clew
 from clew import errors, metrics, rules, strategies, testing, transforms
 
@@ -158,6 +160,7 @@ def test_every_transform_and_metric_is_exported() -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_public_class_name_is_defined_twice() -> None:
     files = Path(clew.__file__).parent.rglob("*.py")
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]

@@ -73,6 +73,7 @@ def journey(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prepared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_predictions_are_written_and_reported(journey: Path, tmp_path: Path, workers: str) -> None:
     output = tmp_path / "tracks.parquet"

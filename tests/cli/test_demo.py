@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli import clew
 
 
+@pytest.mark.slow
 def test_the_demonstration_goes_from_nothing_to_a_report(tmp_path: Path) -> None:
     ended = clew("demo", "--output", tmp_path / "demo", "--events", "100", "--epochs", "1", "--workers", "1")
     assert ended.code == 0, ended.err

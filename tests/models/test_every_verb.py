@@ -151,6 +151,7 @@ def test_evaluate_and_predict(origin: tuple[Path, str]) -> None:
     assert len(Table.load("rows.h5")) > 30
 
 
+@pytest.mark.slow
 @every
 def test_export(origin: tuple[Path, str], tmp_path: Path) -> None:
     done("export", "run", "--to", "onnx", "--output", tmp_path / "model.onnx")

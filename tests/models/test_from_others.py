@@ -63,6 +63,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_gin_files_become_settings_that_train() -> None:
     Path("prepare.cfg").write_text(PREPARE)
     Path("train.cfg").write_text(TRAIN)

@@ -85,6 +85,7 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
     assert "damaged record" in summaries[0].message
 
 
+@pytest.mark.slow
 def test_a_thousand_runs_are_listed(tmp_path: Path) -> None:
     text = lines([start(), plan(10, 30), *training(10, 30), end()])
     config, environment = "recipe: tracking\ntrain:\n  epochs: 10\n", "{}"

@@ -140,6 +140,7 @@ def test_nothing_is_left_open_and_no_thread_started(path: Path) -> None:
     assert (set(threading.enumerate()), len(os.listdir("/proc/self/fd"))) == before  # noqa: PTH208
 
 
+@pytest.mark.slow
 def test_the_public_nanoaod_events_are_read() -> None:
     path = public("particleflow/coffea/pfnano.root")
     assert problem(path).startswith("several trees in it: Events, LuminosityBlocks, Runs, MetaData, ParameterSets")

@@ -56,6 +56,7 @@ def expected(events: list[tuple[int, list[tuple[float, int]]]]) -> Table:
     return Table({"event": np.array([number for number, _ in events]), "x": x, "station": x.share(station)})
 
 
+@pytest.mark.slow
 @MANY
 @given(files(), st.integers(1, 200) | st.just(10**6))
 def test_pieces_of_any_size_hold_every_event_once(
@@ -68,6 +69,7 @@ def test_pieces_of_any_size_hold_every_event_once(
     assert_same_table(concat(list(parts)), expected(file.events))
 
 
+@pytest.mark.slow
 @MANY
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 60))
 def test_an_event_belongs_to_the_piece_it_begins_in(

@@ -195,6 +195,7 @@ def test_sequences_have_two_free_axes(to: str, folder: Path, tmp_path: Path) -> 
     same(clew.predict(run), clew.predict(exported.path, data=dataset_of(run)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Dataset, tmp_path: Path) -> None:
     exported = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")

@@ -47,6 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
+@pytest.mark.slow
 def test_generated_showers_become_like_true_ones(trained: Trained) -> None:
     first, *_, last = (record["metrics"] for record in trained[1].records(kind="validation"))
     assert last["separation/layers"] < 0.1
@@ -54,6 +55,7 @@ def test_generated_showers_become_like_true_ones(trained: Trained) -> None:
         assert last[f"separation/{name}"] < 0.9 * first[f"separation/{name}"], name
 
 
+@pytest.mark.slow
 def test_an_evaluation_draws_the_figures(trained: Trained) -> None:
     result = clew.evaluate(trained[1])
     names = {"response", "layers", "voxels", "lit", "width"}
@@ -63,6 +65,7 @@ def test_an_evaluation_draws_the_figures(trained: Trained) -> None:
     assert all(any(name in each for each in drawn) for name in names)
 
 
+@pytest.mark.slow
 def test_an_evaluation_compares_all_showers(trained: Trained) -> None:
     """Classifiers, distances, profiles, correlations, pictures and times are in the report, with errors."""
     metrics = clew.evaluate(trained[1], name="whole").metrics

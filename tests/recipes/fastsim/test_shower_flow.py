@@ -95,6 +95,7 @@ def drawn(flow: ShowerFlow, incident: Tensor) -> Tensor:
     return voxels
 
 
+@pytest.mark.slow
 def test_the_flow_learns_what_voxels_have_in_common(showers: Showers) -> None:
     incident, voxels = showers
     flow = ShowerFlow(SHAPE, *networks(), steps=4)

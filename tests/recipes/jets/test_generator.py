@@ -23,6 +23,7 @@ def generated() -> Table:
     return generator.make_jets(60, 1, 0, JetGeneratorConfig())
 
 
+@pytest.mark.slow
 def test_jets_are_in_range_and_of_all_classes(generated: Table) -> None:
     assert generated.fixed("label").tolist() == [0, 1, 2, 3, 4] * 12
     pt, eta = generated.fixed("jet_pt"), generated.fixed("jet_eta")
@@ -50,6 +51,7 @@ def test_constituents_add_up_to_their_jet(generated: Table) -> None:
     assert set(np.unique(generated.ragged("part_charge").values)) <= {-1, 0, 1}
 
 
+@pytest.mark.slow
 def test_more_jets_begin_with_the_same_ones(generated: Table) -> None:
     first_jets = generator.make_jets(7, 1, 0, JetGeneratorConfig())
     for name in ("jet_pt", "label", "jet_mass"):

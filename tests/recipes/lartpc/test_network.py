@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as f
@@ -44,6 +45,7 @@ def test_autocast_leaves_the_blocks_alone() -> None:
     torch.testing.assert_close(cells.float(), plain, rtol=0.05, atol=0.02)
 
 
+@pytest.mark.slow
 def test_it_is_captured_whole() -> None:
     network, (index, charge, offsets) = ParticleNet(SIDE, SIDE), _pixels()
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")

@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "reference" / "recipes" / "particleflow.md").read_text()
 BLOCKS = re.findall(r"## (?:Events|Other files)\n\n```sh\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     monkeypatch.chdir(tmp_path)

@@ -162,6 +162,7 @@ def test_matching_is_one_to_one_and_of_the_same_charge() -> None:
     assert [len(each) for each in match_tracks(true, tracks.take([]), 0.02)] == [0, 0]
 
 
+@pytest.mark.slow
 def test_real_files_are_recognised_and_make_datasets(tmp_path: Path) -> None:
     path = public("particleflow/coffea/test_FCC_Winter2023.root")
     dataset = prepare(find("particleflow"), input=[str(path)], output=str(tmp_path / "dataset"), workers=1)

@@ -71,6 +71,7 @@ def check_columns(table: Table) -> None:
     assert np.isin(y[x[:, 0] == TRACK][:, 0], (1, 4, 5)).all()
 
 
+@pytest.mark.slow
 def test_pythia_counts_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     monkeypatch.setattr(pileup, "COLLISIONS_PER_PART", 1500)
@@ -106,6 +107,7 @@ def test_classes_can_be_separated_by_features() -> None:
     assert (pid[tower & (share < 0.1)] == 2).mean() > (pid[tower] == 2).mean() + 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_pool")
 @pytest.mark.parametrize("config", [FEW, PARAMETRIC], ids=["pythia", "parametric"])
 def test_more_events_begin_with_the_same_ones(config: ParticleFlowGeneratorConfig) -> None:

@@ -21,6 +21,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained("tracking", 700, ["train.epochs=6", *SMALL], tmp_path_factory.mktemp("quality"))
 
 
+@pytest.mark.slow
 def test_unseen_tracks_are_found(good: Run) -> None:
     result = clew.evaluate(good).metrics
     assert result["efficiency"].value >= 0.9
@@ -37,6 +38,7 @@ def trained(name: str, events: int, settings: list[str], folder: Path) -> Run:
     return clew.train(shipped.recipe, data, config=shipped.train, output=folder / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "epochs", "efficiency", "auc"), [("hitgraph", 6, 0.8, 0.97), ("tracknet", 12, 0.85, 0.93)]
 )
@@ -49,6 +51,7 @@ def test_the_other_recipes_find_unseen_tracks_too(
     assert result["edge_auc"].value >= auc
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "epochs"), [("hitgraph", 5), ("tracknet", 15)])
 def test_planes_are_learned_from_too(tmp_path: Path, name: str, epochs: int) -> None:
     settings = ["detector.name=bmn", f"train.epochs={epochs}", "train.batch_size=8"]

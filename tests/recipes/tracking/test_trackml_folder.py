@@ -75,6 +75,7 @@ def test_a_downloaded_folder_is_prepared(folder: Path) -> None:
     assert dataset.read("train").ragged("label").values.any(), "the truth was read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_a_run_takes_the_folder_as_its_input(folder: Path, command: str, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "tracks.h5") if command == "predict" else ()

@@ -131,6 +131,7 @@ def test_the_best_of_each_group_stay_in_their_order() -> None:
     assert best_per_group(group, score, 2).tolist() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_untrained_candidates_do_not_multiply() -> None:
     settings = {"detector": {"name": "bmn"}, "tracks": {"threshold": 1e-9, "widen": 20.0, "beam": 50}}
     work = TrackNet(TrackNetConfig.model_validate(settings))

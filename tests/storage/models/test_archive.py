@@ -84,6 +84,7 @@ def test_the_hash_of_settings_does_not_depend_on_places(run_copy: Run) -> None:
     assert model_card.config_hash(run_copy.config()) != before
 
 
+@pytest.mark.slow
 def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
     small = settings.load_settings(
         "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
@@ -95,6 +96,7 @@ def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
     assert (stored / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_it_was_stored_is_stored_by_resume(dataset: Dataset, tmp_path: Path) -> None:
     small = settings.load_settings(
         "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
@@ -107,6 +109,7 @@ def test_a_run_that_was_killed_before_it_was_stored_is_stored_by_resume(dataset:
     assert (Path(match.location) / "checkpoints" / "best.safetensors").read_bytes() == weights
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     place = str(tmp_path / "file" / "models")
@@ -122,6 +125,7 @@ def test_secrets_do_not_get_into_settings() -> None:
         settings.load_settings("tracking", ["train.store.to=https://me:word@host/models"])
 
 
+@pytest.mark.slow
 def test_a_dataset_in_a_store_is_trained_on(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     place = f"memory://{tmp_path.name}"

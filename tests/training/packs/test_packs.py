@@ -128,6 +128,7 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unfused", [False, True], ids=["fused", "unfused"])
 @pytest.mark.parametrize("needs_vmap", [False, True], ids=["stacked", "vmap"])
 @pytest.mark.parametrize("norm", [False, True], ids=["", "norm"])
@@ -193,6 +194,7 @@ def test_dropout_drops_the_configured_fraction() -> None:
     assert columns.abs().max() < 0.15  # neighbours are independent
 
 
+@pytest.mark.slow
 def test_remaining_members_are_not_affected_by_removed_ones() -> None:
     steps = batches(20, weights=True)
     recipes = [CurveRecipe(CurveConfig(norm=True, dropout=0.2)) for _ in range(4)]

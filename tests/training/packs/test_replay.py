@@ -109,6 +109,7 @@ ADAM = {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}
 MOMENTUM = {"name": "sgd", "lr": 0.02, "parameters": {"momentum": 0.9, "dampening": 0.1}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "needs_vmap", "resident"),
     [(ADAM, False, True), (MOMENTUM, True, True), (ADAM, True, False), (MOMENTUM, False, False)],
@@ -130,12 +131,14 @@ def test_replayed_steps_give_the_results_of_single_steps(
     assert all(torch.equal(single.stack.untrained[name], tensor) for name, tensor in replayed.stack.untrained.items())
 
 
+@pytest.mark.slow
 def test_the_limit_of_steps_is_respected() -> None:
     engine = make_engine(ADAM, needs_vmap=False)
     losses, _ = train(engine, ReplayedSteps(engine, TracingRecorder()), limit=7)
     assert max(len(steps.totals) for steps in losses) == 7
 
 
+@pytest.mark.slow
 def test_steps_that_cannot_be_recorded_are_done_singly() -> None:
     single, failing = make_engine(ADAM, needs_vmap=False), make_engine(ADAM, needs_vmap=False)
     train(single, SingleSteps(single))

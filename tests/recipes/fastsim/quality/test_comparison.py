@@ -61,6 +61,7 @@ def deeper() -> ShowerQuality:
     return compare(make_showers(1), make_showers(2, depth=2.0))
 
 
+@pytest.mark.slow
 def test_equal_sources_cannot_be_told_apart(equal: ShowerQuality) -> None:
     for name in ALL:
         score = equal.auc[name]
@@ -71,6 +72,7 @@ def test_equal_sources_cannot_be_told_apart(equal: ShowerQuality) -> None:
     assert all(pair.value < 0.05 for pair in equal.separation.values())
 
 
+@pytest.mark.slow
 def test_a_deeper_shower_is_recognised(equal: ShowerQuality, deeper: ShowerQuality) -> None:
     for name in ALL:
         assert deeper.auc[name].value > 0.8, name
@@ -119,6 +121,7 @@ def test_the_kernel_distance_sees_more_than_means_and_covariances() -> None:
     assert abs(frechet_distance(uniform, normal).value) < 0.01
 
 
+@pytest.mark.slow
 def test_the_same_seeds_give_the_same_score() -> None:
     config = QualityConfig(seeds=1, epochs=2)
     pair = make_showers(1, count=100), make_showers(2, count=100)
