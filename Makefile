@@ -15,7 +15,7 @@ test-long: $(READY)  ## the tests that `make test` leaves out because each takes
 	tools/run-tests -m long $(PYTEST)
 
 test-quick: $(READY)  ## what runs within the test process, for the inner loop: no processes, no servers
-	$(BIN)/python -m pytest -p tests.quick -n 2 --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -p tests.quick -m "not slow and not long" -n 2 --dist worksteal $(PYTEST)
 
 test-gpu: $(READY)  ## tests of NVIDIA GPUs, with NCCL on two and four of them; those that need more than there are are skipped
 	$(BIN)/python -m pytest -m gpu -rs $(PYTEST)

@@ -2,9 +2,9 @@
 
 A test that starts a process, forks or listens at a socket is skipped at the moment when it does so: no list has to be
 kept. A library may turn the exception of the skip into one of its own: then the failure of the test counts as a skip.
-Git is allowed: a run records the commit, which takes milliseconds. Tests marked `slow` (more than about a CPU second
-within the test process), tests marked `long` and tests with a browser are left out, too, and property tests try few
-examples.
+Git is allowed: a run records the commit, which takes milliseconds. Tests with a browser are left out, too, and property
+tests try few examples. `make test-quick` also leaves out tests marked `slow` (more than about a CPU second within the
+test process) and `long`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    slow = {item for item in items if _is_slow(item)}
-    config.hook.pytest_deselected(items=list(slow))
-    items[:] = [item for item in items if item not in slow]
-
-
-def _is_slow(item: pytest.Item) -> bool:
-    marked = item.get_closest_marker("slow") or item.get_closest_marker("long")
-    return marked is not None or "browser" in getattr(item, "fixturenames", ())
+    with_browser = {item for item in items if "browser" in getattr(item, "fixturenames", ())}
+    config.hook.pytest_deselected(items=list(with_browser))
+    items[:] = [item for item in items if item not in with_browser]
 
 
 def pytest_runtest_setup() -> None:
