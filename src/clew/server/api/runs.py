@@ -26,6 +26,7 @@ from clew.server.api.dependencies import (
     ResultPage,
     RunReader,
     RunWriter,
+    Search,
     ServiceOf,
     Text,
     Word,
@@ -105,7 +106,7 @@ def list_runs(
     state: Annotated[list[Word] | None, Query(max_length=10)] = None,
     tag: Annotated[list[Word] | None, Query(max_length=10)] = None,
     recipe: Text | None = None,
-    search: Text | None = None,
+    search: Search | None = None,
     where: Text = "",
 ) -> ResultPage[RunRow]:
     """List the runs that the caller may see, the newest first, without deleted ones.
