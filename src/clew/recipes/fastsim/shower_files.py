@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Table, readers
-from clew.data.readers import FilePiece, FilePieces, Reader
-from clew.data.readers.hdf5 import open_hdf5
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.data.writers import TableWriter
 from clew.errors import DataError
 from clew.recipes.fastsim.columns import ENERGY, EVENT, PHI, THETA, VOXELS

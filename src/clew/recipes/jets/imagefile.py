@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import FilePiece, FilePieces, Reader
-from clew.data.readers.hdf5 import open_hdf5
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.errors import DataError
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table, readers
-from clew.data.readers import FilePiece, FilePieces, Reader
-from clew.data.readers.hdf5 import open_hdf5
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.errors import DataError
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SIZE
