@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from clew import concat, storage
-from clew.errors import DataError
+from clew.errors import ConfigError, DataError
+from clew.models.keras import load_keras, read_keras, without_array_warnings
 from clew.recipes.fastsim.geometry import GeometryConfig
 from clew.recipes.fastsim.shower_files import read_showers
 from clew.recipes.jets.imagefile import ImageFile
@@ -90,3 +91,14 @@ def test_a_reference_of_fsspec_does_not_bring_other_files(location: str, web: st
 def _opened(location: str) -> bytes:
     with storage.open_binary(location) as stream:
         return stream.read()
+
+
+@pytest.mark.parametrize("ending", ["keras", "h5", "json"])
+def test_a_keras_file_runs_no_function_of_its_author(ending: str, tmp_path: Path) -> None:
+    keras = load_keras()
+    attack = keras.layers.Lambda(lambda x: (Path("attacked").touch(), x)[1])
+    model, file = keras.Sequential([keras.Input((2,)), attack]), tmp_path / f"model.{ending}"
+    with without_array_warnings():
+        model.save(file) if ending != "json" else file.write_text(model.to_json())
+    with pytest.raises(ConfigError, match="Keras cannot read it"):
+        read_keras(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import httpx
@@ -113,3 +114,23 @@ def test_a_form_of_millions_of_fields_is_refused(shared_server: Live) -> None:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         answer = browser.post("/submit", content=many, headers=headers)
         assert answer.status_code == 422 and "at most 5,000 fields" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "studies/1/trials", {"trials": [1] * 500_000}),
+        ("POST", "runs/changes", {"runs": ["a"] * 500_000}),
+        ("POST", "jobs", {f"a{number}": 1 for number in range(200_000)}),
+    ],
+    ids=["trials", "runs", "keys"],
+)
+def test_a_body_of_a_million_mistakes_is_answered_in_a_short_time(
+    method: str, path: str, body: dict[str, object], client: httpx.Client
+) -> None:
+    """To list them one by one stopped the server for half a minute."""
+    started = time.monotonic()
+    response = client.request(method, f"/api/v1/{path}", json=body)
+    assert response.status_code == 422 and len(response.content) < 500, response.text[:500]
+    assert " more)" not in response.text, "all mistakes were listed"
+    assert time.monotonic() - started < 20

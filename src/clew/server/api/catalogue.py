@@ -29,12 +29,13 @@ from clew.server.api.dependencies import (
     paginate,
     visible_row,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import benchmarks, datasets, jobs, runs
 from clew.server.database.writer import Transaction
 from clew.server.jobs.orders import registered_locations
 from clew.server.problems import not_found
 
-router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS, route_class=BoundedRoute)
 
 
 DATASET_KEY = r"^[0-9a-zA-Z._:-]{1,200}$"
