@@ -94,11 +94,16 @@ def _opened(location: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", ["keras", "h5", "json"])
-def test_a_keras_file_runs_no_function_of_its_author(ending: str, tmp_path: Path) -> None:
+def test_a_keras_file_runs_no_function_of_its_author(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     keras = load_keras()
-    attack = keras.layers.Lambda(lambda x: (Path("attacked").touch(), x)[1])
+    attack = keras.layers.Lambda(lambda x: x * Path("attacked").write_text("x"))
     model, file = keras.Sequential([keras.Input((2,)), attack]), tmp_path / f"model.{ending}"
     with without_array_warnings():
         model.save(file) if ending != "json" else file.write_text(model.to_json())
+    Path("attacked").unlink(missing_ok=True)
     with pytest.raises(ConfigError, match="Keras cannot read it"):
         read_keras(file)
+    assert not Path("attacked").exists()
