@@ -122,6 +122,9 @@ def _defaults(recipe: type[Recipe]) -> dict[str, Any]:
 def _document(name: str) -> Document:
     path = Path(name)
     if path.suffix in _YAML:
+        run = Run(path.parent)
+        if path.name == run.config_file.name and run.environment_file.is_file():
+            check_run_trust(run)  # the settings of a run by their file
         return _with_paths_of(read_document(path), path.parent)
     folder = find_run_path(path)
     if (folder / "config.yaml").is_file():

@@ -38,6 +38,7 @@ def _ranks(temporary: Path) -> list[subprocess.Popen[str]]:
     return [subprocess.Popen([sys.executable, "-c", MEET, str(rank)], **options) for rank in range(2)]
 
 
+@pytest.mark.exec  # processes with another folder for temporary files
 def test_a_forged_meeting_file_is_not_read(tmp_path: Path) -> None:
     this = psutil.Process()
     with socket.create_server(("127.0.0.1", 0)) as attacker:

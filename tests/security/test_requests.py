@@ -116,7 +116,7 @@ def test_no_route_opens_what_is_not_of_its_job_to_a_job_token(victim: str, perso
     run = owner.post("/api/v1/runs", json={"uid": "r", "name": "r", "group": "trackers"}).json()["id"]
     study = owner.post("/api/v1/studies", json={"name": "s", "tune": _TUNE, "external": True}).json()["id"]
     assert owner.put(f"/api/v1/runs/{run}/artefacts/a.txt", content=b"x").status_code == 201
-    member.post("/api/v1/datasets", json={"key": "k", "name": "n", "location": "/x", "group": "trackers"})
+    owner.post("/api/v1/datasets", json={"key": "k", "name": "n", "location": "/x", "group": "trackers"})
     number = {"{number}": str(run), "{study}": str(study), "{name:path}": "a.txt", "{key}": "k", "{job}": "1"}
     opened = []
     with job:
@@ -133,6 +133,20 @@ def test_no_route_opens_what_is_not_of_its_job_to_a_job_token(victim: str, perso
                 [] if answer.status_code in (403, 404) else [(method, path, answer.status_code, answer.text[:200])]
             )
     assert not opened
+
+
+@pytest.mark.parametrize(("kind", "status"), [("train", 200), ("prepare", 200), ("script", 404)])
+def test_a_job_token_learns_the_place_of_its_own_dataset_only(kind: str, status: int, person: Any) -> None:
+    fields = {"files": {"a.py": "1"}, "arguments": ["a.py"]} if kind == "script" else {"arguments": []}
+    used = {"dataset": "used"} if kind == "train" else {}
+    user, job = _job_token(person, "ada", kind, **fields, **used)
+    for key in ("used", "other"):
+        body = {"key": key, "name": key, "location": f"/data/{key}"}
+        assert user.post("/api/v1/datasets", json=body).status_code == 201
+    with job:
+        assert job.get("/api/v1/datasets/key/used").status_code == status
+        other = job.get("/api/v1/datasets/key/other").status_code
+    assert other == (200 if kind == "prepare" else 404), "a preparation asks for what it would make"
 
 
 @pytest.mark.parametrize("kind", ["train", "prepare"])

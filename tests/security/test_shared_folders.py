@@ -46,9 +46,16 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-def test_reading_the_mask_of_new_files_does_not_change_it(tmp_path: Path) -> None:
+def test_reading_the_mask_of_new_files_does_not_change_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread that makes a file meanwhile must not get a file that all can read."""
     before, ended, modes = os.umask(0o077), threading.Event(), set[int]()
+    change, changes = os.umask, list[int]()
+
+    def note(mask: int) -> int:
+        changes.append(mask)
+        return change(mask)
+
+    monkeypatch.setattr(os, "umask", note)
 
     def make_files() -> None:
         number = 0
@@ -67,7 +74,8 @@ def test_reading_the_mask_of_new_files_does_not_change_it(tmp_path: Path) -> Non
     finally:
         ended.set()
         thread.join()
-        os.umask(before)
+        change(before)
+    assert not changes, "a thread rarely comes between two changes, but it can"
     assert modes == {0o600}
     assert stat.S_IMODE((tmp_path / "text").stat().st_mode) == 0o600
 

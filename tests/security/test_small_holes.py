@@ -10,15 +10,22 @@ import re
 import shutil
 import stat
 import subprocess
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+from torch import nn
 
-from clew import Run
+import clew
+from clew import Client, Run
 from clew.client.connection import Connection
-from clew.errors import ConfigError
+from clew.core.private_files import keep_compiled_code_private
+from clew.errors import ConfigError, RunError
 from clew.jobs.batch_script import check_one_line, slurm_directives
 from clew.jobs.sites import BatchRequest, Site
 from clew.runs import environment
@@ -29,7 +36,7 @@ from clew.runs.report import write_report
 from clew.server.config import ServiceConfig
 from clew.server.service import Service
 from clew.settings import load_settings
-from clew.storage import mask_secrets
+from clew.storage import mask_secrets, models
 from tests.cli import script
 from tests.server.conftest import Live
 from tests.server.test_records import make
@@ -151,7 +158,9 @@ def test_markup_of_a_run_does_not_reach_the_pages(run_copy: Run, tmp_path: Path)
     other = Run.open(shutil.copytree(run_copy.path, tmp_path / "other"))
     for page in (write_report(run_copy), write_comparison(compare_runs([run_copy, other]), tmp_path / "page.html")):
         text = page.read_text()
-        assert "<img" not in text.partition("<body>")[2].partition("<script>")[0]
+        body = text.partition("<body")[2].partition("</main>")[0]
+        assert "&lt;img" in body and "<img" not in body
+        assert "<img" not in text.partition("</main>")[2].partition("</script>")[0], "the data of the figures"
         policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
         assert policy is not None and "default-src 'none'" in policy[1] and "script-src 'sha256-" in policy[1]
         for code in re.findall(r"<script>(.*?)</script>", text, re.DOTALL):
@@ -173,6 +182,65 @@ def test_push_does_not_follow_links_out_of_the_run(run_copy: Run, shared_server:
     assert not [name for name in names if "stolen" in name or "folder" in name]
 
 
+def test_a_stored_model_does_not_hold_files_that_links_name(run_copy: Run, tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("precious")
+    (run_copy.code_folder / "stolen.py").symlink_to(tmp_path / "private")
+    (run_copy.path / "stolen.py").symlink_to(tmp_path / "private")
+    (run_copy.plots / "stolen.json").symlink_to(tmp_path / "private")
+    stored = models.store_model(run_copy, str(tmp_path / "models"), ("model", "all"))
+    files = [path for path in Path(stored).rglob("*") if path.is_file()]
+    assert len(files) > 3 and not [path for path in files if "precious" in path.read_text(errors="replace")]
+
+
+class _HostileServer(BaseHTTPRequestHandler):
+    """A server whose runs have streams of records with names that lead out of the folder."""
+
+    stream = "../../../stolen"
+
+    def do_GET(self) -> None:
+        body: dict[str, Any] = {"id": 1, "config": {"recipe": "tracking"}, "environment": {}}
+        body |= {"items": [{"seq": 0, "time": 1.0, "kind": "note"}], "next": None}
+        if self.path.endswith("/streams"):
+            body = {"next": {self.stream: 1}}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_a_server_cannot_write_outside_of_the_folder_of_a_fetched_run(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _HostileServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with (
+            Client(f"http://127.0.0.1:{server.server_address[1]}", "clew_x") as client,
+            pytest.raises(RunError, match="outside of its folder"),
+        ):
+            client.runs.download(1, tmp_path / "a" / "b" / "run")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_compiled_code_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default of torch is a folder in the folder for temporary files, whose name is known before."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    private = tmp_path / f"clew-{os.getuid()}"
+    keep_compiled_code_private()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(private / "compiled")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    private.chmod(0o777)  # as another user would make it
+    x = np.ones((40, 2), np.float32)
+    with pytest.raises(RunError, match="only you can enter"):
+        clew.train(nn.Linear(2, 1), (x, x[:, :1]), output=tmp_path / "run", epochs=1, compile=True)
+
+
+@pytest.mark.exec
 def test_programs_in_the_working_folder_are_not_run(run_copy: Run, tmp_path: Path) -> None:
     """Helper processes of `clew`: the server of warm processes, supervisors, ranks."""
     hostile = tmp_path / "hostile"

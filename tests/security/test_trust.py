@@ -91,6 +91,13 @@ def test_code_of_a_fetched_run_is_not_executed(use: Callable[[Run], Any], brough
     assert not attacked.exists()
 
 
+def test_the_settings_of_a_fetched_run_run_no_code_when_they_are_named_as_a_file(brought: Run, attacked: Path) -> None:
+    with pytest.raises(RunError, match=NOT_YOURS):
+        load_settings(str(brought.config_file))
+    done = command("train", brought.config_file, "--output", brought.path / "again")
+    assert NOT_YOURS in done.err and not attacked.exists()
+
+
 def test_a_folder_that_was_moved_is_still_from_elsewhere(brought: Run, attacked: Path, tmp_path: Path) -> None:
     moved = Run.open(shutil.move(brought.path, tmp_path / "mine"))
     with pytest.raises(RunError, match=NOT_YOURS):

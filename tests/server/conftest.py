@@ -26,6 +26,7 @@ class Live:
 
     folder: Path
     options: tuple[str, ...] = ("--no-agent",)
+    program: tuple[str, ...] = ("-c", "from clew.cli.main import run; run()")
     token: str = ""
     """The token of the administrator."""
     url: str = ""
@@ -34,8 +35,7 @@ class Live:
     def start(self) -> Live:
         """Start it and wait until it answers."""
         port = self.url.rpartition(":")[2] or "0"
-        clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
-        command = [*clew, "serve", "--folder", str(self.folder), "--port", port, *self.options]
+        command = [sys.executable, *self.program, "serve", "--folder", str(self.folder), "--port", port, *self.options]
         log = (self.folder.parent / f"{self.folder.name}.log").open("a")
         with log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())

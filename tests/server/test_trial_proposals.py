@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
-from clew.client.job import Submission
+from clew.client.agent_messages import AgentRegistration
+from clew.client.job import Slots, Submission
 from clew.server.accounts.caller import Caller
-from clew.server.jobs import actions
+from clew.server.database.tables import jobs
+from clew.server.jobs import actions, agents
 from clew.server.service import Service
 from clew.server.studies.open_studies import OpenStudies
 from clew.server.studies.trial_proposals import advance_studies
@@ -50,3 +53,18 @@ def test_a_sampler_that_fails_ends_its_study_only(
     end = job_state(service, ada, bad)
     assert (end.state, end.reason) == ("failed", "its sampler failed: ValueError: no such distribution")
     assert job_state(service, ada, good).state == "waiting"
+
+
+def test_an_agent_of_a_million_cores_does_not_make_the_other_studies_wait(service: Service, ada: Caller) -> None:
+    registration = AgentRegistration(name="a", uid="00000000", slots=Slots(cpus=1_000_000))
+    service.write(lambda transaction: agents.register_agent(transaction, ada, registration))
+    tune = {"space": {"x": {"uniform": [0, 1]}}, "trials": 500, "sampler": "random"}
+    submission = Submission(kind="tune", name="s", spec={"recipe": "none", "tune": tune}, trials_as_jobs=True)
+    service.write(lambda transaction: actions.submit(transaction, ada, submission))
+    studies, counts = OpenStudies(service), []
+    for _ in range(2):
+        advance_studies(service, studies)
+        with service.database.read() as connection:
+            query = sa.select(sa.func.count()).where(jobs.c.kind == "trial", jobs.c.state == "waiting")
+            counts.append(connection.scalar(query))
+    assert counts == [50, 100], "a part at a time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from clew.errors import RunError
 from clew.runs import Run
 from clew.runs.push import Pusher
 from clew.runs.times import RunTimes
+
+_STREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+"""Names of streams, which become names of files."""
 
 
 class RunInfo(BaseModel):
@@ -113,6 +117,8 @@ class Runs:
 
     def _download_records(self, run: int, folder: Run) -> None:
         for stream in self._connection.call("GET", f"/runs/{run}/records/streams")["next"]:
+            if not _STREAM.fullmatch(stream):
+                raise RunError(f"run {run} has records outside of its folder: {stream}")
             after: int | None = -1
             with (folder.records_folder / f"{stream}.jsonl").open("w") as file:
                 while after is not None:

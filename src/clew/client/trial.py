@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from clew.client.job import Line
 from clew.core.config import Section
@@ -83,7 +83,7 @@ class Trial(Section):
 class TrialList(Section):
     """Trials of an external study."""
 
-    trials: Annotated[tuple[Trial, ...], Field(max_length=1000)]
+    trials: Annotated[tuple[Trial, ...], FailFast(), Field(max_length=1000)]
 
 
 class AskRequest(Section):

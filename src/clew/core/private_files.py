@@ -44,6 +44,21 @@ def private_folder() -> Path:
     return folder
 
 
+def keep_compiled_code_private() -> None:
+    """Let `torch.compile` keep its code in the private folder, if the user has not named another.
+
+    Its own default is a folder in the folder for temporary files whose name another user can guess and make first: the
+    code in it would run as this user.
+
+    Raises:
+        RunError: see `private_folder`.
+    """
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        folder = private_folder() / "compiled"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
 def remove_dead_sockets(folder: Path, *, seconds: float = 60.0) -> None:
     """Remove Unix sockets on which nobody listens any more. A process that was killed leaves its socket.
 

@@ -35,6 +35,8 @@ class ServerLimits(Section):
     """Changes that may wait to be written; more are refused with 503."""
     streams: int = Field(500, ge=1)
     """Event streams that may be open at once."""
+    streams_per_user: int = Field(100, ge=1)
+    """Event streams that one user may have open at once, so that the others are not kept out."""
     agent_seconds: float = Field(60.0, ge=5)
     """Seconds without contact after which an agent counts as gone, and its jobs as lost."""
     quota_jobs: int = Field(100, ge=0)

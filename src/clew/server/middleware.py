@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.server.api.dependencies import authenticate, bearer_token
 from clew.server.config import ServiceConfig
+from clew.server.http_protocol import REQUEST_COMPLETE
 from clew.server.monitoring.prometheus import RequestMetrics
 from clew.server.problems import RequestError, problem_response
 
@@ -35,13 +36,14 @@ SECURITY_HEADERS = {
     "Cache-Control": "no-store",
 }
 """Headers of every response, unless the route sets its own."""
-REQUEST_COMPLETE = "clew.request_complete"
-"""Key in a request's scope: when its last byte was read, by `time.perf_counter`."""
 _OPEN_CHANGES = ("/login", "/api/v1/session")
 """Changes that need no token before: they take one."""
 _SMALL_BODIES = re.compile(r"/api/v1/(tokens|users|groups|agents)(/.*)?(?<!/log)(?<!/poll)|/api/v1/jobs/\d+/.*|/logout")
 """Paths whose bodies are a few values."""
 _SMALL_BYTES = 64_000
+_DOCUMENTS = re.compile(r"/api/v1/(runs|studies|benchmarks|views)|/api/v1/studies/\d+/(ask|report|tell)")
+"""Paths whose bodies are one document, which lists and pages read again."""
+_DOCUMENT_BYTES = 1_000_000
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -73,11 +75,9 @@ class RequestMiddleware:
 
         try:
             limit = self._size_limit(scope)
-            response: Response | None
-            if _content_length(scope) > limit:
+            response: Response | None = await _rejection(scope)
+            if response is None and _content_length(scope) > limit:
                 response = problem_response(413, _too_large(limit), hint="send less at a time")
-            else:
-                response = await _rejection(scope)
             if response is not None:
                 await response(scope, receive, send_with_headers)
             else:
@@ -89,8 +89,9 @@ class RequestMiddleware:
         limits, path = self._config.limits, scope["path"]
         if scope["method"] == "PUT" and "/artefacts/" in path:
             return limits.upload_bytes
-        small = path in _OPEN_CHANGES or _SMALL_BODIES.fullmatch(path)
-        return min(_SMALL_BYTES, limits.body_bytes) if small else limits.body_bytes
+        if path in _OPEN_CHANGES or _SMALL_BODIES.fullmatch(path):
+            return min(_SMALL_BYTES, limits.body_bytes)
+        return min(_DOCUMENT_BYTES, limits.body_bytes) if _DOCUMENTS.fullmatch(path) else limits.body_bytes
 
     def _add_headers(self, headers: MutableHeaders, request_id: str, seconds: float) -> None:
         for header, value in self._headers.items():

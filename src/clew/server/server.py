@@ -5,22 +5,20 @@ from __future__ import annotations
 import gc
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import sqlalchemy as sa
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clew.client.job import ACTIVE_STATES
 from clew.errors import ConfigError
 from clew.server.app import create_app
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import jobs
+from clew.server.http_protocol import HttpProtocol
 from clew.server.jobs.local_agent import start_local_agent
-from clew.server.middleware import REQUEST_COMPLETE
 from clew.server.monitoring.log_format import logging_config
 from clew.server.service import Service
 
@@ -28,15 +26,6 @@ _SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread must release Python's lock, so that the writer does not wait behind requests."""
 _SHUTDOWN_SECONDS = 10
 """Seconds that open requests have to finish when the server stops."""
-
-
-class TimestampedProtocol(HttpToolsProtocol):
-    """Records when the last byte of a request was read: the server's own time counts from there."""
-
-    def on_message_complete(self) -> None:
-        """Record the time."""
-        self.scope[REQUEST_COMPLETE] = time.perf_counter()  # type: ignore[literal-required]
-        super().on_message_complete()
 
 
 class Server(uvicorn.Server):
@@ -92,7 +81,7 @@ def serve(
         ready(service, address, token)
         settings = uvicorn.Config(
             create_app(service),
-            http=TimestampedProtocol,
+            http=HttpProtocol,
             log_config=logging_config(log),
             access_log=False,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,

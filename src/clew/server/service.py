@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ class Service:
     uploads: IncomingUploads = field(default_factory=IncomingUploads)
     run_owners: dict[int, RunOwner] = field(default_factory=dict)
     """Owners of the runs that report."""
+    open_streams: Counter[int] = field(default_factory=Counter)
+    """Event streams that are open, by user. Only the event loop's thread uses it."""
 
     @classmethod
     def open(cls, config: ServiceConfig) -> Service:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from clew.errors import DataError
 from clew.storage import store as stores
-from clew.storage.fsspec_store import change_token
+from clew.storage.fsspec_store import change_token, check_no_reference
 from clew.storage.input_cache import InputCache, report_transfers
 from clew.storage.locations import (
     absolute_location,
@@ -117,6 +117,7 @@ def open_binary(location: str) -> Iterator[BinaryIO]:
         with one_line_errors(file):
             copy_path = stack.enter_context(_inputs().local_copy(file)) if scheme(file) in _COPIED else None
             if copy_path is None and is_url(file):
+                check_no_reference(_direct(file))
                 stream = stack.enter_context(_fsspec().open(_direct(file), "rb"))
             else:
                 stream = stack.enter_context((copy_path or local_path(file)).open("rb"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import DataError
-from clew.storage.locations import join
+from clew.storage.locations import join, mask_secrets
 from clew.storage.store import LocalFile, StoredFile, StoreWriter
 
 _CHANGE_KEYS = (
@@ -29,6 +29,19 @@ def change_token(info: Mapping[str, Any]) -> str:
     return next((str(info[key]) for key in _CHANGE_KEYS if info.get(key)), "")
 
 
+def check_no_reference(location: str) -> None:
+    """Check that a location does not name a reference file system of fsspec.
+
+    Its description is a file from anywhere. It can name any file of this machine as a part of another, and earlier
+    versions of fsspec execute the templates in it.
+
+    Raises:
+        DataError: It does.
+    """
+    if any(part.partition("://")[0] == "reference" for part in location.split("::")):
+        raise DataError(f"{mask_secrets(location)}: references of fsspec are not read; copy the files that they name")
+
+
 class FsspecStore:
     """A store accessed through fsspec alone. Subclasses add parts, checksums and names."""
 
@@ -39,6 +52,7 @@ class FsspecStore:
         """The fsspec file system of a location, and the path in it."""
         import fsspec
 
+        check_no_reference(location)
         system, path = fsspec.core.url_to_fs(location, **self.options)
         return system, str(path)
 

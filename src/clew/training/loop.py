@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from clew.core.private_files import keep_compiled_code_private
 from clew.data.dataset import Dataset
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError
@@ -109,6 +110,7 @@ class _Loop:
         strategy.alternates = recipe.alternates(model)
         self.model = strategy.distribute(model)
         if config.compile:
+            keep_compiled_code_private()
             self.model.compile()
         torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs between ranks
         self.steps = self.loader.sampler.steps()

@@ -38,7 +38,7 @@ def _numbers(values: Any) -> Any:
 
 
 Pair = Annotated[tuple[Number, Number], BeforeValidator(_numbers)]
-Choices = Annotated[tuple[Any, ...], Field(min_length=1), BeforeValidator(_numbers)]
+Choices = Annotated[tuple[Any, ...], Field(min_length=1, max_length=10_000), BeforeValidator(_numbers)]
 
 
 _OTHER_TOOLS = {"low", "high", "min", "max", "minval", "maxval", "lower", "upper", "values", "categories"}
@@ -173,7 +173,7 @@ class SamplerConfig(Section):
     """Seed of the proposals. null: another one in every study."""
     startup: Count | None = None
     """Random trials before it uses the results of earlier ones (tpe, cmaes, gp)."""
-    population: Count | None = None
+    population: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Population size of nsga2 and cmaes."""
 
 

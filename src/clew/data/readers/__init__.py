@@ -7,6 +7,7 @@ readers of the shipped recipes are registered in the same way; they are chosen b
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from clew.core.config import Document, validate
@@ -37,6 +38,7 @@ __all__ = [
     "find",
     "kind_of",
     "open_file",
+    "open_hdf5",
     "read",
 ]
 
@@ -65,6 +67,23 @@ def read(location: str, kind: str | None = None, **options: Any) -> FilePieces:
     """
     reader = find(kind or kind_of(location))
     return FilePieces(validate(reader, Document(options, source=f"the {reader.kind_name()} reader")), location)
+
+
+def open_hdf5(location: str) -> AbstractContextManager[Any]:
+    """Open an HDF5 file from anywhere, after it was checked. For readers with a layout of their own.
+
+    Args:
+        location: Path or URL of the file.
+
+    Returns:
+        A context manager that gives the `h5py.File`.
+
+    Raises:
+        DataError: the file is missing or damaged, or has values in other files.
+    """
+    from clew.data.readers import hdf5  # imported late: other formats do not need h5py
+
+    return hdf5.open_hdf5(location)
 
 
 def available() -> dict[str, str]:

@@ -48,7 +48,7 @@ class Hdf5Reader(ColumnReader):
     """Events per piece."""
 
     def pieces(self, location: str) -> list[FilePiece]:
-        with _opened(location) as file:
+        with open_hdf5(location) as file:
             if "clew_table" in file.attrs:
                 return cut_evenly(int(file.attrs["events"]), self.chunk)
             lengths = {name: len(dataset) for name, dataset in self._datasets(file).items()}
@@ -58,7 +58,7 @@ class Hdf5Reader(ColumnReader):
             return cut_evenly(next(iter(lengths.values()), 0), self.chunk)
 
     def load(self, location: str, piece: FilePiece) -> Table:
-        with _opened(location) as file:
+        with open_hdf5(location) as file:
             if "clew_table" in file.attrs:
                 names = self.columns_to_read(json.loads(file.attrs["columns"]), "column")
                 table = hdf5.read(file, start=piece.start, stop=piece.stop, columns=names or None)
@@ -67,7 +67,7 @@ class Hdf5Reader(ColumnReader):
             return make_table({name: _column(d, name, piece) for name, d in self._datasets(file).items()}, self.units)
 
     def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
-        with _opened(location) as file:
+        with open_hdf5(location) as file:
             if "clew_table" in file.attrs:
                 facts = json.loads(file.attrs["columns"])
                 return _clew_item_counts(file, self.columns_to_read(facts, "column") or list(facts), piece)
@@ -103,7 +103,12 @@ def _clew_item_counts(file: h5py.File, names: list[str], piece: FilePiece) -> It
 
 
 @contextlib.contextmanager
-def _opened(location: str) -> Iterator[h5py.File]:
+def open_hdf5(location: str) -> Iterator[h5py.File]:
+    """Open a file from anywhere, after it was checked (`hdf5_check`).
+
+    Raises:
+        DataError: it is missing or damaged, or has values in other files.
+    """
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_file(location))
         try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Table, readers
-from clew.data.readers import FilePiece, FilePieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.data.writers import TableWriter
 from clew.errors import DataError
 from clew.recipes.fastsim.columns import ENERGY, EVENT, PHI, THETA, VOXELS
@@ -39,14 +38,14 @@ class ShowerReader(Reader):
     """Showers per piece."""
 
     def pieces(self, location: str) -> list[FilePiece]:
-        with _open_hdf5(location) as file:
+        with open_hdf5(location) as file:
             showers = self._count(file)
         if not showers:
             raise DataError("no showers in it")
         return [FilePiece(first, min(first + self.chunk, showers)) for first in range(0, showers, self.chunk)]
 
     def load(self, location: str, piece: FilePiece) -> Table:
-        with _open_hdf5(location) as file:
+        with open_hdf5(location) as file:
             self._count(file)
             rows, part = piece.stop - piece.start, slice(piece.start, piece.stop)
             if self.geometry.kind == "grid":
@@ -174,9 +173,9 @@ def _grid_energies(file: Any, part: slice) -> NDArray[np.float32]:
 
 def _is_table(path: str) -> bool:
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             return "clew_table" in file.attrs
-    except OSError:
+    except DataError:
         return False  # the reader of showers reports missing and unreadable files
 
 
@@ -185,12 +184,3 @@ def _dataset(file: Any, names: tuple[str, ...]) -> Any:
         if name in file:
             return file[name]
     raise DataError(f"no dataset '{' or '.join(names)}' in it, only {', '.join(file) or 'none'}")
-
-
-@contextmanager
-def _open_hdf5(location: str) -> Iterator[Any]:
-    try:
-        with h5py.File(location, "r") as file:
-            yield file
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"not a readable HDF5 file ({error})") from error

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import FilePiece, FilePieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.errors import DataError
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
@@ -39,7 +37,7 @@ class ImageFile(Reader):
 
     def pieces(self, location: str) -> list[FilePiece]:
         """FilePieces of at most `chunk` images of one class, numbered through all classes."""
-        with _opened(location) as file:
+        with open_hdf5(location) as file:
             ends = np.cumsum([len(_dataset(file, name)) for name in self._names(file)]).tolist()
         pieces, start = [], 0
         for end in ends:
@@ -50,7 +48,7 @@ class ImageFile(Reader):
         return pieces
 
     def load(self, location: str, piece: FilePiece) -> Table:
-        with _opened(location) as file:
+        with open_hdf5(location) as file:
             start, names = 0, self._names(file)
             for number, name in enumerate(names):
                 dataset = _dataset(file, name)
@@ -94,15 +92,6 @@ def pixels(images: NDArray[np.float32]) -> dict[str, Any]:
         "part_dphi": share.share((column[order] - middle[1]).astype(np.float32)),
         "jet_pt": images.sum(axis=(1, 2)),
     }
-
-
-@contextmanager
-def _opened(location: str) -> Iterator[Any]:
-    try:
-        with h5py.File(location, "r") as file:
-            yield file
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"not a readable HDF5 file ({error})") from error
 
 
 def _dataset(file: Any, name: str) -> Any:

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any, ClassVar
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table, readers
-from clew.data.readers import FilePiece, FilePieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader, open_hdf5
 from clew.errors import DataError
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SIZE
@@ -180,7 +179,7 @@ class Hdf5ImageReader(_ImageReader):
         return table if labels is None else table.join({LABEL: _checked_labels(labels, piece.start)})
 
     def _opened(self, location: str) -> AbstractContextManager[Any]:
-        return _open_hdf5(location)
+        return open_hdf5(location)
 
     def _dataset(self, file: Any) -> Any:
         dataset = file["images"]
@@ -222,29 +221,21 @@ def _check_charges(values: NDArray[Any], what: str) -> None:
 
 def _has_dataset(path: str, name: str) -> bool:
     try:
-        with h5py.File(path, "r") as file:
+        with open_hdf5(path) as file:
             return name in file and "clew_table" not in file.attrs
-    except OSError:
+    except DataError:
         return False  # the HDF5 reader reports missing and unreadable files
-
-
-@contextmanager
-def _open_hdf5(location: str) -> Iterator[Any]:
-    try:
-        with h5py.File(location, "r") as file:
-            yield file
-    except (OSError, KeyError, RuntimeError) as error:
-        raise DataError(f"not a readable HDF5 file of images ({error})") from error
 
 
 def _open_blosc2(location: str) -> dict[str, Any]:
     import blosc2
 
     try:
-        array: Any = blosc2.open(location, mode="r")
+        # "safe": a file can also hold Python source and names of other files, which full access would use
+        array: Any = blosc2.open(location, mode="r", deserialize="safe")
         labels = {"labels": np.asarray(array.vlmeta["labels"])} if "labels" in array.vlmeta else {}
         return {"images": array, **labels}
-    except (OSError, RuntimeError, AttributeError) as error:
+    except (OSError, RuntimeError, AttributeError, ValueError) as error:
         raise DataError(f"not a readable blosc2 file of images ({error})") from error
 
 

@@ -59,13 +59,14 @@ class TokenCache:
         Returns:
             None if the token is unknown, revoked or expired, or its user is disabled.
         """
-        key = digest(text)
+        key, version = digest(text), self.version
         with self._database.read() as connection:
             caller = _load_caller(connection, tokens.c.hash == key)
         if caller is not None:
             if len(self._cache) >= self._max_cached:
                 self._cache.clear()
-            self._cache[key] = (time.time() + _CACHE_SECONDS, caller)
+            if version == self.version:  # else it may have been revoked meanwhile
+                self._cache[key] = (time.time() + _CACHE_SECONDS, caller)
             self._last_used[caller.token] = time.time()
         return caller
 

@@ -26,12 +26,13 @@ from clew.server.api.dependencies import (
     address_of,
     require_scope,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import groups, tokens
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError, forbidden
 from clew.server.service import Service
 
-router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS, route_class=BoundedRoute)
 _SESSION_SECONDS = 12 * 3600.0
 Scope = Literal["read", "write", "submit", "agent", "admin"]
 

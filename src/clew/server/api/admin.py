@@ -24,11 +24,12 @@ from clew.server.api.dependencies import (
     caller_with_scope,
     paginate,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import audit, groups, members, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
 
-router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS, route_class=BoundedRoute)
 PathName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
 
 

@@ -23,6 +23,7 @@ from clew.client.agent_messages import (
 from clew.client.job import JobResult
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import MAX_ID, PROBLEMS, AgentCaller, Number, Reader, ResultPage, ServiceOf, Submitter
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import jobs as job_table
 from clew.server.database.writer import Transaction
 from clew.server.events.notifications import wait_for_notification
@@ -33,7 +34,7 @@ from clew.server.problems import RequestError
 from clew.server.service import Service
 from clew.server.storage.quota import remaining_bytes
 
-router = APIRouter(prefix="/api/v1", tags=["agents"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["agents"], responses=PROBLEMS, route_class=BoundedRoute)
 _MAX_LOG_PART = 1_000_000
 
 

@@ -29,12 +29,13 @@ from clew.server.api.dependencies import (
     paginate,
     visible_row,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import benchmarks, datasets, jobs, runs
 from clew.server.database.writer import Transaction
 from clew.server.jobs.orders import registered_locations
 from clew.server.problems import not_found
 
-router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS, route_class=BoundedRoute)
 
 
 DATASET_KEY = r"^[0-9a-zA-Z._:-]{1,200}$"
@@ -149,12 +150,21 @@ async def make_dataset(service: ServiceOf, caller: RunWriter, body: NewDataset, 
 def get_dataset_locations(
     service: ServiceOf, caller: RunReader, key: Annotated[str, Path(pattern=DATASET_KEY)]
 ) -> DatasetLocations:
-    """Return where the caller registered a dataset, by the key of its content. Places of other users are left out."""
+    """Return where the caller registered a dataset, by the key of its content. Places of other users are left out.
+
+    The token of a job learns the places of the dataset of its job only, or of one that it would prepare.
+    """
     with service.database.read() as connection:
-        locations = registered_locations(connection, key, owner=caller.user)
+        may_know = caller.job is None or _concerns_job(connection, caller.job, key)
+        locations = registered_locations(connection, key, owner=caller.user) if may_know else ()
     if not locations:
         raise not_found("dataset", key)
     return DatasetLocations(locations=locations)
+
+
+def _concerns_job(connection: sa.Connection, job: int, key: str) -> bool:
+    row = connection.execute(sa.select(jobs.c.kind, jobs.c.dataset).where(jobs.c.id == job)).one()
+    return bool(row.kind == "prepare" or row.dataset == key)
 
 
 @router.get("/datasets/{number}")

@@ -36,6 +36,8 @@ def _without_zero(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_without_zero), Field(max_length=10_000)]
+Search = Annotated[str, Field(max_length=200), AfterValidator(_without_zero)]
+"""A search. The database compares it with every place of long texts, so it is short."""
 Name = Annotated[
     str, AfterValidator(_without_zero), Field(min_length=1, max_length=200, pattern=r"^[^/\\\s][^\\\n\r\t]*$")
 ]

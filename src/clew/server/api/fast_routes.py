@@ -21,6 +21,8 @@ from clew.server.problems import RequestError, not_found
 M = TypeVar("M", bound=BaseModel)
 _MAX_LISTED_ERRORS = 100
 """Errors in a body that are listed one by one; a list of millions would be larger than the body."""
+_LARGE_BODY = 50_000
+"""Bytes of a body that may have so many mistakes that to list them takes long."""
 
 
 def fast_route(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
@@ -50,6 +52,24 @@ def fast_route(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
             return handle
 
     return FastRoute
+
+
+class BoundedRoute(APIRoute):
+    """Refuses a large body full of mistakes in a short time. FastAPI would list millions of them, one by one."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        model = None if self.body_field is None else self.body_field.field_info.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return handle
+
+        async def handle_bounded(request: Request) -> Response:
+            data = await request.body()
+            if len(data) > _LARGE_BODY:
+                _checked(model, data)
+            return await handle(request)
+
+        return handle_bounded
 
 
 def _number(text: str) -> int:

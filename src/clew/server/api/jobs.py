@@ -23,6 +23,7 @@ from clew.server.api.dependencies import (
     ServiceOf,
     Submitter,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.writer import Transaction
 from clew.server.events.notifications import wait_for_notification
 from clew.server.events.server_sent_events import EVENT_STREAM_RESPONSE, event_stream, format_event
@@ -33,7 +34,7 @@ from clew.server.jobs.topics import job_topic
 from clew.server.service import Service
 from clew.server.studies.study_jobs import check_submission
 
-router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS, route_class=BoundedRoute)
 _KEEP_ALIVE_SECONDS = 15.0
 """Seconds after which a comment is sent on a silent stream."""
 _STREAM_BYTES = 100_000

@@ -33,6 +33,11 @@ from clew.server.runs.ingestion import RecordBatch
 
 router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
 
+_MAX_PAGE_BYTES = 8_000_000
+"""Characters of records after which a page ends: one record can be as large as a request."""
+_FETCHED = 20
+"""Records that are fetched from the database at a time."""
+
 
 @with_config(extra="allow")
 class RecordEntry(TypedDict):
@@ -95,10 +100,21 @@ def read(
         query = query.where(streams.c.run == number, streams.c.name == stream, records.c.seq > after)
         if kind:
             query = query.where(records.c.kind.in_(kind))
-        rows = connection.execute(query.order_by(records.c.seq).limit(limit)).all()
-    following = rows[-1].seq if len(rows) == limit else None
+        rows, full = _page(connection, query.order_by(records.c.seq).limit(limit), limit)
+    following = rows[-1].seq if full else None
     items = ",".join(body for _, body in rows)  # as they were received: not always valid UTF-8
     return Response(f'{{"items":[{items}],"next":{json.dumps(following)}}}', media_type="application/json")
+
+
+def _page(connection: sa.Connection, query: sa.Select[Any], limit: int) -> tuple[list[Any], bool]:
+    """Return records up to the limits of their number and bytes, and whether one of these was reached."""
+    rows, size = list[Any](), 0
+    for row in connection.execution_options(yield_per=_FETCHED).execute(query):
+        rows.append(row)
+        size += len(row.body)
+        if size >= _MAX_PAGE_BYTES:
+            break
+    return rows, len(rows) == limit or size >= _MAX_PAGE_BYTES
 
 
 @router.get("/streams")

@@ -26,6 +26,7 @@ from clew.server.api.dependencies import (
     ResultPage,
     RunReader,
     RunWriter,
+    Search,
     ServiceOf,
     Text,
     Word,
@@ -33,7 +34,7 @@ from clew.server.api.dependencies import (
     search_words,
     visible_row,
 )
-from clew.server.api.fast_routes import fast_route
+from clew.server.api.fast_routes import BoundedRoute, fast_route
 from clew.server.database.tables import artefacts, groups, jobs, records, runs, streams, studies, tags, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
@@ -41,7 +42,7 @@ from clew.server.runs.recompute import delete_records
 from clew.server.runs.run_query import run_query
 from clew.server.runs.run_values import save_values, setting_values
 
-router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS, route_class=BoundedRoute)
 _LIST_COLUMNS: list[sa.ColumnElement[Any]] = [
     column for column in runs.c if column.name not in ("config", "environment", "begun")
 ]
@@ -105,7 +106,7 @@ def list_runs(
     state: Annotated[list[Word] | None, Query(max_length=10)] = None,
     tag: Annotated[list[Word] | None, Query(max_length=10)] = None,
     recipe: Text | None = None,
-    search: Text | None = None,
+    search: Search | None = None,
     where: Text = "",
 ) -> ResultPage[RunRow]:
     """List the runs that the caller may see, the newest first, without deleted ones.

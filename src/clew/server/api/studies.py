@@ -31,10 +31,11 @@ from clew.server.api.dependencies import (
     Submitter,
     caller_with_scope,
 )
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.studies import study_rows
 from clew.server.studies.open_studies import OpenStudies
 
-router = APIRouter(prefix="/api/v1", tags=["studies"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["studies"], responses=PROBLEMS, route_class=BoundedRoute)
 StudyWriter = Annotated[Caller, Depends(caller_with_scope("submit", "job"))]
 
 

@@ -10,10 +10,11 @@ from pydantic import BaseModel
 
 from clew.server.accounts.audit import record_action
 from clew.server.api.dependencies import PROBLEMS, Author, Body, Name, Number, Reader, ServiceOf, Text, visible_row
+from clew.server.api.fast_routes import BoundedRoute
 from clew.server.database.tables import views
 from clew.server.database.writer import Transaction
 
-router = APIRouter(prefix="/api/v1/views", tags=["views"], responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1/views", tags=["views"], responses=PROBLEMS, route_class=BoundedRoute)
 
 
 class NewView(Body):

@@ -8,9 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.recipe import shipped
+from clew.runs.run_trust import code_references
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
 from clew.server.dashboard.earlier_job import can_be_changed, earlier_job
+from clew.server.dashboard.foreign_code import brings_code, check_author
 from clew.server.dashboard.submit_datasets import dataset_of
 from clew.server.database.tables import jobs, runs, studies, trials
 from clew.server.jobs.job_rows import job_detail
@@ -42,8 +44,11 @@ def best_trial_form(
         )
     recipe, settings, values = source
     settings = {key: value for key, value in settings.items() if key != "tune"}
+    before = code_references({**settings, "recipe": recipe})
     for key, value in best["params"].items():
         _assign(settings, key, value)
+    if code_references({**settings, "recipe": recipe}) != before:  # members of the group can push trials
+        check_author({**settings, "recipe": recipe}, own=study.owner == viewer.user and study.group is None)
     epochs = settings.get("train", {}).get("epochs")
     if isinstance(epochs, int):
         _assign(settings, "train.epochs", _MORE * epochs)
@@ -55,7 +60,8 @@ def can_train_best(connection: sa.Connection, viewer: Caller, study: Any) -> boo
     """Return whether the form can show the viewer the best trial of a study."""
     if study.job is not None:
         job = connection.execute(sa.select(jobs).where(jobs.c.id == study.job)).one_or_none()
-        if job is not None and can_be_changed(job):
+        own = job is not None and job.owner == viewer.user
+        if job is not None and can_be_changed(job) and (own or not brings_code(job.spec, job.files)):
             return True
     best = _best(connection, study)
     return best is not None and _of_run(connection, viewer, best) is not None
@@ -71,9 +77,11 @@ def _best(connection: sa.Connection, study: Any) -> Mapping[str, Any] | None:
 
 def _of_job(connection: sa.Connection, viewer: Caller, study: Any) -> tuple[str, dict[str, Any], dict[str, str]] | None:
     try:
-        _, recipe, settings, values = earlier_job(job_detail(connection, viewer, study.job))
+        job = job_detail(connection, viewer, study.job)
+        _, recipe, settings, values = earlier_job(job)
     except RequestError:
         return None
+    check_author(job.spec, job.files, own=job.owner == viewer.name)
     return recipe, settings, values
 
 
@@ -84,6 +92,8 @@ def _of_run(
     query = sa.select(runs).where(viewer.visible(runs), sa.or_(runs.c.id == trial["run"], named))
     run = connection.execute(query.order_by(runs.c.id.desc()).limit(1)).one_or_none()
     if run is None or run.recipe not in shipped() or not run.config:
+        return None
+    if run.owner != viewer.user and brings_code({**run.config, "recipe": run.recipe}):
         return None
     return run.recipe, dict(run.config), {"job.dataset": dataset_of(run.config)}
 

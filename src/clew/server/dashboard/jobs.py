@@ -10,9 +10,11 @@ from fastapi import Query, Request, Response
 
 from clew.client.job import Job, JobDetail, Resources
 from clew.core.config import to_yaml
+from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
 from clew.server.dashboard.earlier_job import can_be_changed
+from clew.server.dashboard.foreign_code import brings_code
 from clew.server.dashboard.formatting import duration, size
 from clew.server.database.tables import studies
 from clew.server.jobs.job_logs import JobLogs
@@ -58,7 +60,7 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     values: dict[str, Any] = {
         "job": {**job_values(detail), "may_change": "submit" in viewer.scopes},
         "study": study,
-        "again": "submit" in viewer.scopes and can_be_changed(detail),
+        "again": "submit" in viewer.scopes and can_be_changed(detail) and _may_copy(detail, viewer),
         "log": log.text,
         "log_next": log.next,
         "yaml": to_yaml(detail.spec),
@@ -66,6 +68,10 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
         "resources": [*resources, ("dataset", detail.dataset or "–"), *_stored(detail)],
     }
     return layout.page(request, "job.html", "jobs", **values)
+
+
+def _may_copy(job: JobDetail, viewer: Caller) -> bool:
+    return job.owner == viewer.name or not brings_code(job.spec, job.files)
 
 
 def _stored(job: JobDetail) -> list[tuple[str, str]]:

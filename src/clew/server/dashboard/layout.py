@@ -30,7 +30,9 @@ async def _viewer(request: Request) -> Caller:
     caller = service.tokens.cached(text) if text else None
     if caller is None and text:
         caller = await run_in_threadpool(service.tokens.look_up, text)
-    if caller is None or "read" not in caller.scopes:
+    if caller is None:
+        raise service.rate_limit.rejection(address_of(request), has_token=bool(text))
+    if "read" not in caller.scopes:
         raise RequestError(401, "log in first")
     if request.method != "GET":
         check_origin(request)

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
 from clew.server.api import accounts
 from clew.server.api.dependencies import address_of
@@ -15,14 +16,24 @@ from clew.server.problems import RequestError
 
 router = layout.router()
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
+_MAX_FIELDS = 5000
+"""Fields of a form."""
 
 
 async def form_values(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Of several values the last counts: a ticked box overrides the hidden field before it.
+
+    Raises:
+        RequestError: there are too many fields (422).
     """
-    return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+    text = (await request.body()).decode("utf-8", "replace")
+    try:
+        pairs = await run_in_threadpool(parse_qsl, text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise RequestError(422, f"a form has at most {_MAX_FIELDS:,} fields") from None
+    return dict(pairs)
 
 
 @router.get("/login")

@@ -19,6 +19,7 @@ from clew.server.api.dependencies import visible_row
 from clew.server.dashboard import layout
 from clew.server.dashboard.best_trial import best_trial_form
 from clew.server.dashboard.earlier_job import earlier_job
+from clew.server.dashboard.foreign_code import check_author
 from clew.server.dashboard.login import form_values
 from clew.server.dashboard.own_code import FILE_PREFIX, own_code, own_fields, uploaded_files
 from clew.server.dashboard.submit_datasets import dataset_error, dataset_of, known_datasets
@@ -94,9 +95,12 @@ def submit_page(
         if like is not None:
             row = visible_row(connection, runs, like, viewer, "run")
             settings, recipe = row.config or {}, row.recipe
+            check_author({**settings, "recipe": recipe}, own=row.owner == viewer.user)
             values = {"job.name": row.name, "job.dataset": dataset_of(row.config)}
         elif job is not None:
-            kind, recipe, settings, values = earlier_job(job_detail(connection, viewer, job))
+            earlier = job_detail(connection, viewer, job)
+            check_author(earlier.spec, earlier.files, own=earlier.owner == viewer.name)
+            kind, recipe, settings, values = earlier_job(earlier)
         elif study is not None:
             kind, recipe, settings, values = best_trial_form(connection, viewer, study)
     form = _form(kind, recipe)

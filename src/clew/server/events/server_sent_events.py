@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -36,24 +37,34 @@ def event_stream(service: Service, caller: Caller, events: AsyncGenerator[str]) 
     """Send events until there are no more, or until the caller loses its rights: the token ended or a group was left.
 
     Raises:
-        RequestError: too many streams are open (503).
+        RequestError: too many streams are open, of the caller (429) or in all (503).
     """
-    if service.notifications.subscriptions >= service.config.limits.streams:
-        raise RequestError(
-            503, "too many event streams are open", hint="close some, or try again later", retry_after=10
-        )
+    limits, opened = service.config.limits, service.open_streams
+    for status, count, limit in (
+        (429, opened[caller.user], limits.streams_per_user),
+        (503, opened.total(), limits.streams),
+    ):
+        if count >= limit:
+            error = "too many event streams are open" + (" by this user" if status == 429 else "")
+            raise RequestError(status, error, hint="close some, or try again later", retry_after=10)
     content = _while_authorised(service, caller, events)
     return StreamingResponse(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 async def _while_authorised(service: Service, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
     checked_version = -1
-    async with aclosing(events):
-        async for event in events:
-            if caller.expires is not None and caller.expires <= time.time():
-                return
-            if checked_version != service.tokens.version:
-                checked_version = service.tokens.version
-                if not await run_in_threadpool(service.tokens.is_unchanged, caller):
+    service.open_streams[caller.user] += 1
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if caller.expires is not None and caller.expires <= time.time():
                     return
-            yield event
+                if checked_version != service.tokens.version:
+                    checked_version = service.tokens.version
+                    if not await run_in_threadpool(service.tokens.is_unchanged, caller):
+                        return
+                yield event
+    finally:
+        opened = service.open_streams
+        opened[caller.user] -= 1
+        opened += Counter()  # removes users without streams

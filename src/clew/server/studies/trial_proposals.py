@@ -41,6 +41,8 @@ _CHECK_SECONDS = 2.0
 """Seconds between two checks without a notification: agents may have appeared."""
 _PACK_SIZE, _PACK_SIZE_GPU = 16, 256
 """Trials per job for `packed: auto`."""
+_MAX_NEW_JOBS = 50
+"""Jobs that one study adds at a time. An agent may offer any number of cores."""
 _CONFIG_EXIT_CODE = 2
 """Exit code of a job whose settings or data are not valid, which all trials share."""
 _LONGEST_NAME = 60
@@ -111,8 +113,9 @@ class StudyProgress:
             self._fail_trial(trial)
         self._open = [trial for trial in self._open if trial not in ended]
         if not self._service.write(self._end_or_start):
-            while self._wanted_jobs() > 0 and self._propose():
-                pass
+            for _ in range(_MAX_NEW_JOBS):  # the next look continues: other studies must not wait for this one
+                if self._wanted_jobs() <= 0 or not self._propose():
+                    break
 
     def _fail_trial(self, trial: _OpenTrial) -> None:
         reason = trial.reason or f"its job {trial.job} is {trial.state} without a result"

@@ -171,14 +171,19 @@ def _marked(path: Path, origin: str) -> Iterator[None]:
 
 
 def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:
-    """The files to store, by their path in the run folder."""
+    """The files to store, by their path in the run folder.
+
+    A link that leads out of the folder is left out: it could be any file of the user.
+    """
+    root = run.path.resolve()
     paths = [run.config_file, run.environment_file, run.dataset_file, *model_files(run), *run.code_folder.rglob("*")]
     folders = {"plots": run.plots, "records": run.records_folder, "checkpoints": run.checkpoints}
     for part, folder in folders.items():
         paths += folder.rglob("*") if {part, "all"} & set(what) else ()
     paths += [run.report_file] if {"report", "all"} & set(what) else []
     paths += run.path.glob("*.py")
-    return {str(path.relative_to(run.path)): path for path in paths if path.is_file() and path.name[0] != "."}
+    inside = [path for path in paths if path.is_file() and root in path.resolve().parents]
+    return {str(path.relative_to(run.path)): path for path in inside if path.name[0] != "."}
 
 
 def _list_models(place: str) -> list[StoredModel]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from clew.core.private_files import keep_compiled_code_private
 from clew.data.dataset.batch import Batch
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
@@ -118,6 +119,7 @@ class PackEngine(PackForward):
         Raises:
             Exception: Whatever torch.compile raises.
         """
+        keep_compiled_code_private()
         snapshot = self.stack.snapshot()
         self._compiled, self._compiled_size = torch.compile(self._raw_losses, dynamic=False), batch.size
         try:
