@@ -86,7 +86,9 @@ def test_a_job_token_sees_its_own_run_and_nothing_else(person: Any, shared_serve
         assert job.get("/api/v1/me").json()["groups"] == []
         for number in (run, shared):
             assert job.get(f"/api/v1/runs/{number}").status_code == 404
-            assert job.post(f"/api/v1/runs/{number}/records", json={"streams": {}}).status_code in (404, 405, 422)
+            record = {"seq": 0, "time": 1.0, "kind": "note", "text": "mine"}
+            written = job.post(f"/api/v1/runs/{number}/records", json={"streams": {"rank-0": [record]}})
+            assert written.status_code == 404, written.text
         assert job.post("/api/v1/runs", json={"uid": "x", "name": "x", "group": "trackers"}).status_code == 404
         assert job.post("/api/v1/runs", json={"uid": "own", "name": "own"}).status_code == 201
 
