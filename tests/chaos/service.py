@@ -37,6 +37,11 @@ with open({{path!r}}, "a") as file:
 """A job that fails if it already runs. It may run again: what was killed before its end was recorded is repeated."""
 
 
+def _close(process: subprocess.Popen[str] | None) -> None:
+    if process is not None and process.stdout is not None:
+        process.stdout.close()
+
+
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -58,6 +63,7 @@ class Service:
                 continue
             if name == "agent" and not self.access.exists():
                 continue  # the server was killed before it had printed its address
+            _close(process)
             self.processes[name] = start()
 
     def client(self) -> Client:
@@ -70,6 +76,7 @@ class Service:
         for name in ("agent", "server"):
             self.processes[name].terminate()
             self.processes[name].wait(60)
+            _close(self.processes[name])
 
     def _token(self) -> str:
         """Return a token of the administrator, made in the database before the first start of the server."""
