@@ -46,7 +46,7 @@ def measure_filter(
             `config.hits_min`. The filter itself still uses the whole detector.
     """
     tracks, seconds = find_tracks(events)
-    track, hit = _pairs(events, tracks)
+    track, hit = track_hits(events, tracks)
     hits = trackml.hit_table(events)
     if barrel:
         inside = trackml.barrel_stations(events) >= 0
@@ -59,7 +59,7 @@ def measure_filter(
     return {**figures, "events_per_second": len(events) / max(seconds, 1e-9)}
 
 
-def _pairs(events: Table, tracks: Table) -> tuple[Ints, Ints]:
+def track_hits(events: Table, tracks: Table) -> tuple[Ints, Ints]:
     """Tracks and their hits, both numbered through the table. A hit that a track has twice counts once."""
     track = tracks.ragged("found_track")
     hit = tracks.ragged("hit").values + events.ragged("x").offsets[track.events]
