@@ -7,6 +7,7 @@ circle and a line fitted to its hits pass the same cuts; it may be of any partic
   this share of the hits of the particle (`matching.Match`);
 - pure: a found track that matches a particle so, at 50 %;
 - fake: less than half of the hits of a found track belong to one particle;
+- impure: less than three quarters of them do;
 - duplicate: the particle that most hits of a found track belong to has another found track, with more of its hits.
 """
 
@@ -18,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import Table
+from clew import Ragged, Table
 from clew.recipes.tracking import matching
 
 PT_MIN, HITS_MIN, ETA_MAX, FIELD = 1.0, 6, 2.5, 2.0
 PT_BINS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 ETA_BINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-RATES = ("efficiency_50", "efficiency_75", "purity", "fake", "duplicate")
+RATES = ("efficiency_50", "efficiency_75", "purity", "fake", "impure", "duplicate")
 PER_PARTICLE = RATES[:2]
 Array = NDArray[Any]
 Counts = dict[str, list[list[int]]]
@@ -41,13 +42,14 @@ def count(events: Table, track: Array, hit: Array) -> Counts:
     """
     match = matching.match_lists(events, track, hit)
     particles = _selected(*matching.true_kinematics(events, match.true_of_hit), match.true_hits)
-    fake, duplicate = _fakes(match.true_of_hit[hit], track)
+    fake, impure, duplicate = _fakes(match.true_of_hit[hit], track)
     found = _selected(*_fitted(events, track, hit), np.bincount(track, minlength=len(fake)))
     passed = {
         "efficiency_50": match.true_majority[0],
         "efficiency_75": match.true_majority[1],
         "purity": match.found_majority[0],
         "fake": fake,
+        "impure": impure,
         "duplicate": duplicate,
     }
     counts: Counts = {}
@@ -71,10 +73,10 @@ def rates(counts: Counts) -> dict[str, float]:
     return {rate: float(passed / max(every, 1)) for rate, (passed, every) in totals.items()}
 
 
-def table(counts: Mapping[str, Counts], variable: str) -> str:
-    """A table in Markdown: one row per bin, one column per rate and finder."""
+def table(counts: Mapping[str, Counts], variable: str, shown: Sequence[str]) -> str:
+    """A table in Markdown: one row per bin, one column per rate and finder, and the number of particles or tracks."""
     bins = PT_BINS if variable == "pt" else ETA_BINS
-    columns = [(rate, finder) for rate in RATES for finder in counts]
+    columns = [(rate, finder) for rate in shown for finder in counts]
     unit = "pT, GeV" if variable == "pt" else "abs(eta)"
     lines = [f"| {unit} | " + " | ".join(f"{rate}, {finder}" for rate, finder in columns) + " |"]
     lines.append("| --- " * (len(columns) + 1) + "|")
@@ -97,15 +99,13 @@ def _fitted(events: Table, track: Array, hit: Array) -> tuple[Array, Array]:
     columns = {name: events.ragged(name).values[hit] for name in "xyz"}
     lengths = np.bincount(events.ragged("x").events[hit], minlength=len(events))
     order = np.argsort(events.ragged("x").events[hit], kind="stable")
-    from clew import Ragged
-
     x = Ragged.from_lengths(columns["x"][order], lengths)
     hits = Table({"x": x, "y": x.share(columns["y"][order]), "z": x.share(columns["z"][order])})
     return matching.fitted_kinematics(hits, track[order], FIELD)
 
 
-def _fakes(particle: Array, track: Array) -> tuple[Array, Array]:
-    """Which found tracks are fakes, and which are duplicates."""
+def _fakes(particle: Array, track: Array) -> tuple[Array, Array, Array]:
+    """Which found tracks are fakes, which are impure, and which are duplicates."""
     size = np.bincount(track)
     known = particle >= 0
     rows, common = np.unique(np.stack([track[known], particle[known]], axis=1), axis=0, return_counts=True)
@@ -119,4 +119,4 @@ def _fakes(particle: Array, track: Array) -> tuple[Array, Array]:
     again = np.append(False, np.diff(owner[real]) == 0)[: len(real)]
     duplicate = np.zeros(len(size), dtype=bool)
     duplicate[real[again]] = True
-    return fake, duplicate
+    return fake, 4 * most < 3 * size, duplicate

@@ -14,10 +14,12 @@ from pydantic import Field
 from clew import Section, Table
 from clew.recipes.tracking.geometry import Floats, Ints, Positive, wrap_angle
 from clew.recipes.tracking.pairs import expand_ranges
-from clew.recipes.tracking.triplets import hit_errors
+from clew.recipes.tracking.triplets import PULL_UNIT, hit_errors
 from clew.recipes.tracking.truth import renumber
 
 ROUNDS = 4
+MIN_CHAIN = 4
+"""Smallest number of hits of a chain, without second hits on a layer."""
 LARGEST_LOGIT = 6.0
 OVERLAP_WINDOW = 0.02
 """rad within which a second hit on the same layer is searched; modules that overlap differ by a few mm in radius."""
@@ -26,8 +28,9 @@ OVERLAP_WINDOW = 0.02
 class ChainConfig(Section):
     """How tracks are built from scores of triplets."""
 
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Triplets with a lower score are ignored."""
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """Triplets with a lower score are ignored. A chain may contain triplets with a score below 0.5 if others outweigh
+    them."""
     min_hits: Annotated[int, Field(ge=3)] = 6
     """Tracks with fewer hits are removed."""
     overlap_pull: Positive = 5.0
@@ -53,6 +56,12 @@ class HitPlaces(NamedTuple):
         return cls(events.ragged("x").events, station, np.arctan2(y, x), r, z, hit_errors(station, r))
 
 
+def pull_logits(samples: Table) -> Floats:
+    """Scores of triplets without a network, from the changes of curvature and dz/ds alone: a rule to compare with."""
+    pulls = samples.ragged("edge").values[:, :2].astype(np.float64) * PULL_UNIT
+    return 3.0 - 0.75 * np.abs(pulls).sum(axis=1)
+
+
 def from_triplets(hits: HitPlaces, triples: Ints, logits: Floats, config: ChainConfig) -> Ints:
     """Tracks from triplets.
 
@@ -72,27 +81,31 @@ def from_triplets(hits: HitPlaces, triples: Ints, logits: Floats, config: ChainC
     codes, rows = np.unique(keys, return_inverse=True)
     pairs = np.stack(np.divmod(codes, max(size, 1)), axis=1)
     triplets = rows.reshape(2, -1).T.copy()
-    owner = _chains(hits, pairs, triplets, triples, weight.astype(np.float64))
-    owner = _with_overlaps(hits, pairs, owner, config.overlap_pull)
+    owner = _chains(hits, pairs, triplets, weight.astype(np.float64), config)
     count = np.bincount(owner[owner >= 0], minlength=1)
     return renumber(np.where(count[owner] >= config.min_hits, owner, -1))
 
 
-def _chains(hits: HitPlaces, pairs: Ints, triplets: Ints, triples: Ints, weight: Floats) -> Ints:
-    """The chain of each hit; -1 for none."""
+def _chains(hits: HitPlaces, pairs: Ints, triplets: Ints, weight: Floats, config: ChainConfig) -> Ints:
+    """The chain of each hit; -1 for none.
+
+    Second hits on a layer are added in every round: those of several layers would make a chain of their own.
+    """
     from clew.recipes.tracking import triplet_kernels  # numba is imported where it is needed
 
     owner, number = np.full(len(hits.station), -1, dtype=np.int64), 0
-    order = np.argsort(hits.station[triples[:, 1]], kind="stable")
+    order = np.argsort(hits.station[pairs[triplets[:, 0], 1]], kind="stable")
     for _ in range(ROUNDS):
-        rank = order[(owner[triples[order]] < 0).all(axis=1)]
+        free = (owner[pairs] < 0).all(axis=1)
+        rank = order[free[triplets[order]].all(axis=1)]
         best, previous = np.zeros(len(pairs)), np.full(len(pairs), -1, dtype=np.int64)
         triplet_kernels.best_chains(triplets, rank, weight, best, previous)
         ends = np.flatnonzero(best > 0)
         ends = ends[np.argsort(-best[ends], kind="stable")]
-        last, number = number, triplet_kernels.accept_chains(ends, previous, pairs, 4, owner, number)
+        last, number = number, triplet_kernels.accept_chains(ends, previous, pairs, MIN_CHAIN, owner, number)
         if number == last:
             break
+        owner = _with_overlaps(hits, pairs, owner, config.overlap_pull)
     return owner
 
 
@@ -147,4 +160,5 @@ def _distance(hits: HitPlaces, hit: Ints, other: Ints, curvature: Floats, slope:
     along = hits.z[other] - hits.z[hit] - slope * (hits.r[other] - hits.r[hit])
     error = hits.errors[hit] + hits.errors[other]
     depth = error[:, 1] + error[:, 2] * np.abs(slope)
-    return np.hypot(across / (0.75 * error[:, 0] + 0.02), along / (0.75 * depth + 0.05))
+    width = np.hypot(error[:, 0], hits.r[hit] * curvature / 2 * error[:, 2])
+    return np.hypot(across / (0.75 * width + 0.02), along / (0.75 * depth + 0.05))

@@ -174,16 +174,23 @@ def _pulls(
     """The change of curvature and of dz/ds at the middle hit, divided by what is expected."""
     ra, rb, rc = hits[a, 1], hits[b, 1], hits[c, 1]
     near, far = 1 / inner[3], 1 / outer[3]
-    slope = 0.5 * (inner[1] + outer[1])
+    curvature, slope = 0.5 * (inner[0] + outer[0]), 0.5 * (inner[1] + outer[1])
     grow = math.sqrt(1 + slope * slope)  # 1 / sin(theta)
-    kink = scatter * 0.5 * abs(inner[0] + outer[0]) * math.sqrt(grow)
+    kink = scatter * abs(curvature) * math.sqrt(grow)
     kink = math.sqrt(kink * kink + (scatter * 2e-5) ** 2)
-    across = (2 * near * errors[a, 0] / ra) ** 2 + (2 * far * errors[c, 0] / rc) ** 2
-    across += (2 * (near + far) * errors[b, 0] / rb) ** 2
+    across = (2 * near / ra * _width(errors[a], ra * curvature)) ** 2
+    across += (2 * far / rc * _width(errors[c], rc * curvature)) ** 2
+    across += (2 * (near + far) / rb * _width(errors[b], rb * curvature)) ** 2
     across += (2 * kink / rc) ** 2 * (1 + ((rc - ra) / rb) ** 2)
     along = (near * _depth(errors[a], slope)) ** 2 + (far * _depth(errors[c], slope)) ** 2
     along += ((near + far) * _depth(errors[b], slope)) ** 2 + (kink * grow) ** 2
     return (outer[0] - inner[0]) / math.sqrt(across), (outer[1] - inner[1]) / math.sqrt(along)
+
+
+@njit(nogil=True, cache=True)
+def _width(error: Array, bend: float) -> float:
+    """The error across the track, with that of the radius of a hit: `bend` is twice the sine of the angle to it."""
+    return math.sqrt(error[0] ** 2 + (0.5 * bend * error[2]) ** 2)
 
 
 @njit(nogil=True, cache=True)

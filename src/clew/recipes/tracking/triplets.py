@@ -26,6 +26,8 @@ SCATTER = 4.0
 DISC_ACROSS = 0.04
 """rad by which the long axis of a strip in a disc may differ from the radial direction."""
 
+PULL_UNIT = 2.0
+"""Standard deviations that are scaled to 1 in features."""
 NODE_FEATURES = 13
 EDGE_FEATURES = 9
 
@@ -214,7 +216,7 @@ def _edge_features(graph: EventGraph) -> Floats:
     """Features of triplets, of order 1: pulls, unscaled changes of the shape, and lengths of chains."""
     inner, outer = graph.triplets[:, 0], graph.triplets[:, 1]
     change = graph.shape[outer] - graph.shape[inner]
-    pulls = graph.pulls / 2
+    pulls = graph.pulls / PULL_UNIT
     features = [
         pulls[:, 0],
         pulls[:, 1],
