@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from clew import Ragged, Table
 from clew.recipes.tracking import matching
 
-PT_MIN, HITS_MIN, ETA_MAX, FIELD = 1.0, 6, 2.5, 2.0
+PT_MIN, HITS_MIN, ETA_MAX, FIELD = 1.0, 6, 3.0, 2.0
 PT_BINS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
-ETA_BINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+ETA_BINS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 RATES = ("efficiency_50", "efficiency_75", "purity", "fake", "impure", "duplicate")
 PER_PARTICLE = RATES[:2]
 Array = NDArray[Any]

@@ -67,7 +67,12 @@ def stations_of(events: Table) -> Ints:
 @functools.cache
 def layer_links() -> LayerLinks:
     """The links that come with clew."""
-    with LINK_FILE.open(newline="") as file:
+    return read_links(LINK_FILE)
+
+
+def read_links(path: Path) -> LayerLinks:
+    """Links from a file that `write_links` wrote."""
+    with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     numbers = {place: station for station, place in enumerate(STATIONS)}
     ends = [
@@ -108,7 +113,7 @@ def _range(slope: Floats) -> tuple[float, float]:
 
 
 def write_links(path: Path, links: LayerLinks, counts: Ints) -> None:
-    """Write links as a file that `layer_links` reads, the most used first for each inner station."""
+    """Write links as a file that `read_links` reads, the most used first for each inner station."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
