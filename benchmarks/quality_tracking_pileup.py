@@ -78,9 +78,14 @@ class Clock:
             raise StoppedError("the time is over: call again with the same --folder")
 
 
+def gun(arguments: argparse.Namespace, pileup: float) -> ParticleGun:
+    return ParticleGun(particles="ttbar-like", pileup=pileup, lost_hits=arguments.lost)
+
+
 def load(seed: int, arguments: argparse.Namespace, sectors: int) -> Settings:
     settings = [
         f"gun.pileup={arguments.pileup}",
+        f"gun.lost_hits={arguments.lost}",
         "gun.particles=ttbar-like",
         f"sectors.number={sectors}",
         f"train.epochs={arguments.epochs}",
@@ -141,7 +146,7 @@ def evaluated(score: Score, number: int, seed: int, pileup: float, arguments: ar
     """Counts and times of one unseen event."""
     recipe = load(seed, arguments, 1).recipe
     assert isinstance(recipe, Triplets)
-    raw = simulate_acts(1, OTHER + seed, number, gun=ParticleGun(particles="ttbar-like", pileup=pileup))
+    raw = simulate_acts(1, OTHER + seed, number, gun=gun(arguments, pileup))
     events = whole_detector_hits(raw)
     found, seconds, times = {}, {}, whole_event.StepTimes()
     for name, each in {"network": score, "rule": chains.pull_logits, "perfect scores": perfect_scores}.items():
@@ -210,6 +215,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     return {
         "seeds": list(results),
         "pileup": arguments.pileup,
+        "lost hits": arguments.lost,
+        "settings": arguments.set,
         "events": {"train": arguments.train, "test": arguments.test, "others": arguments.other_test},
         "epochs": arguments.epochs,
         "sectors": arguments.sectors,
@@ -271,6 +278,7 @@ if __name__ == "__main__":
     parser.add_argument("--test", type=int, default=8, help="unseen events, per seed")
     parser.add_argument("--others", type=float, nargs="*", default=[20.0, 200.0], help="other pile-up to evaluate at")
     parser.add_argument("--other-test", type=int, default=2, help="unseen events of each of them, per seed")
+    parser.add_argument("--lost", type=float, default=0.0, help="share of hits removed at random")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--sectors", type=int, default=8, help="sectors of a training event")
     parser.add_argument("--set", action="append", default=[], help="a setting more; use another --folder for it")

@@ -66,7 +66,16 @@ def simulate_acts(events: int, seed: int, first: int = 0, *, gun: ParticleGun = 
     event_arrays = acts_chain.simulate_events(
         max(events, 1), first, seed, lambda n: gun.generate(np.random.default_rng([seed, n]))
     )
+    lost = gun.lost_hits
+    if lost:
+        event_arrays = [_without(each, lost, seed, first + number) for number, each in enumerate(event_arrays)]
     return _table(event_arrays, first).slice(0, events)
+
+
+def _without(event: dict[str, NDArray[Any]], lost: float, seed: int, number: int) -> dict[str, NDArray[Any]]:
+    """An event without a share of its hits."""
+    keep = np.random.default_rng([seed, number, 1]).random(len(event["x"])) >= lost
+    return {name: values[keep] if name in _HIT_COLUMNS else values for name, values in event.items()}
 
 
 def write_acts(

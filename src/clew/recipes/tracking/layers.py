@@ -65,9 +65,30 @@ def stations_of(events: Table) -> Ints:
 
 
 @functools.cache
-def layer_links() -> LayerLinks:
-    """The links that come with clew."""
-    return read_links(LINK_FILE)
+def layer_links(*, bridged: bool = False) -> LayerLinks:
+    """The links that come with clew.
+
+    Args:
+        bridged: Whether two links that follow each other are also joined to one, for tracks without a hit between.
+    """
+    links = read_links(LINK_FILE)
+    return _with_bridges(links) if bridged else links
+
+
+def _with_bridges(links: LayerLinks) -> LayerLinks:
+    """Links, and pairs of links as one. The range of a pair is that which both allow; ranges of equal links are
+    joined."""
+    first, second = np.nonzero(links.stations[:, 1][:, None] == links.stations[:, 0])
+    low = np.maximum(links.slopes[first, 0], links.slopes[second, 0])
+    high = np.minimum(links.slopes[first, 1], links.slopes[second, 1])
+    both = np.stack([links.stations[first, 0], links.stations[second, 1]], axis=1)[low < high]
+    ends = np.concatenate([links.stations, both])
+    slopes = np.concatenate([links.slopes, np.stack([low, high], axis=1)[low < high]])
+    stations, number = np.unique(ends, axis=0, return_inverse=True)
+    joined = np.stack([np.full(len(stations), np.inf), np.full(len(stations), -np.inf)], axis=1)
+    np.minimum.at(joined[:, 0], number.ravel(), slopes[:, 0])
+    np.maximum.at(joined[:, 1], number.ravel(), slopes[:, 1])
+    return LayerLinks(stations, joined)
 
 
 def read_links(path: Path) -> LayerLinks:

@@ -93,6 +93,9 @@ class ParticleGun(Section):
     """Mean number of other vertices in the event (Poisson), each with 33 soft charged particles on average, up to
     abs(eta) = 3. An event of 100 vertices has about 50,000 hits in the whole detector."""
 
+    lost_hits: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of hits that are removed at random, as in a detector with dead or inefficient modules."""
+
     @model_validator(mode="after")
     def _range(self) -> ParticleGun:
         low, high = self.bounds
@@ -107,9 +110,10 @@ class ParticleGun(Section):
 
     @property
     def label(self) -> str:
-        """Kind, multiplicity and pile-up, for file names."""
+        """Kind, multiplicity, pile-up and losses, for file names."""
         pileup = f"-pileup{self.pileup:g}" if self.pileup else ""
-        return f"{self.particles}-{self.bounds[0]}to{self.bounds[1]}{pileup}"
+        lost = f"-lost{self.lost_hits:g}" if self.lost_hits else ""
+        return f"{self.particles}-{self.bounds[0]}to{self.bounds[1]}{pileup}{lost}"
 
     def generate(self, rng: Generator) -> GunParticles:
         """The particles of one event: those of the kind first, then those of pile-up."""

@@ -153,10 +153,15 @@ def find_triplets(
         The number of triplets, which may exceed the capacity; only the first are stored.
     """
     count = 0
+    wide = _largest_variances(pairs, shape, hits, errors, scatter) * cut
     for first in range(len(pairs)):
         middle = pairs[first, 1]
         for place in range(begin[middle], begin[middle + 1]):
             second = order[place]
+            if (shape[second, 0] - shape[first, 0]) ** 2 > wide[first, 0] + wide[second, 0]:
+                continue
+            if (shape[second, 1] - shape[first, 1]) ** 2 > wide[first, 1] + wide[second, 1]:
+                continue
             a, c = pairs[first, 0], pairs[second, 1]
             bend, tilt = _pulls(shape[first], shape[second], a, middle, c, hits, errors, scatter)
             if bend * bend + tilt * tilt < cut:
@@ -165,6 +170,24 @@ def find_triplets(
                     pulls[count, 0], pulls[count, 1] = bend, tilt
                 count += 1
     return count
+
+
+@njit(nogil=True, cache=True)
+def _largest_variances(pairs: Array, shape: Array, hits: Array, errors: Array, scatter: float) -> Array:
+    """Shares of pairs in the variances that `_pulls` divides by. The sum of two pairs is larger: for a fast first
+    test."""
+    wide = np.empty((len(pairs), 2))
+    for row in range(len(pairs)):
+        a, b = pairs[row]
+        curvature, slope, near = shape[row, 0], shape[row, 1], 1 / shape[row, 3]
+        grow = math.sqrt(1 + slope * slope)
+        kink = scatter * (abs(curvature) + 2e-5) * math.sqrt(grow)
+        across = (_width(errors[a], hits[a, 1] * curvature) / hits[a, 1]) ** 2
+        across += (_width(errors[b], hits[b, 1] * curvature) / hits[b, 1]) ** 2
+        along = _depth(errors[a], slope) ** 2 + _depth(errors[b], slope) ** 2
+        wide[row, 0] = 8 * near * near * across + 8 * (kink / hits[a, 1]) ** 2
+        wide[row, 1] = 2 * near * near * along + (kink * grow) ** 2
+    return wide
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ chain of `min_hits` hits remain. All this is far cheaper than a network, and rem
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -45,6 +45,9 @@ class TripletCuts(Section):
     min_hits: Annotated[int, Field(ge=3)] = 5
     """Smallest number of hits, each on another layer, of a chain of triplets. Pairs that are on no such chain are
     removed."""
+    gaps: Literal["skip", "bridge"] = "skip"
+    """Which layers are linked: `skip` links those that follow each other on a track, `bridge` also those with one
+    between them, for detectors that lose hits."""
     max_per_event: Annotated[int, Field(ge=1)] = 4_000_000
     """Largest number of pairs, and of triplets, in one event. More are an error."""
 
@@ -151,7 +154,7 @@ def event_graph(places: Floats, station: Ints, name: int, cuts: TripletCuts) -> 
 def _pairs(hits: Floats, station: Ints, name: int, cuts: TripletCuts) -> tuple[Ints, Floats]:
     from clew.recipes.tracking import triplet_kernels  # numba is imported where it is needed
 
-    links = layers.layer_links()
+    links = layers.layer_links(bridged=cuts.gaps == "bridge")
     first = np.searchsorted(station, np.arange(len(layers.STATIONS) + 1))
     limits = np.array([CURVATURE_GEV / cuts.pt_min, cuts.z0_cut])
     pairs, shape = np.empty((cuts.max_per_event, 2), np.int64), np.empty((cuts.max_per_event, 4))
