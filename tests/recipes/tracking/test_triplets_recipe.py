@@ -131,7 +131,7 @@ def test_files_are_read_with_all_layers_and_cut_into_sectors(files: list[str]) -
 
 @pytest.mark.long
 def test_a_training_on_sectors_finds_tracks_in_whole_events(files: list[str], tmp_path: Path) -> None:
-    settings = ["sectors.number=4", "train.epochs=6", "train.threads=1", "model.iterations=3"]
+    settings = ["sectors.number=4", "train.epochs=12", "train.batch_size=1", "train.threads=1", "model.iterations=3"]
     loaded = load_settings(RECIPE, settings)
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(tmp_path / "data"), workers=1)
     run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")

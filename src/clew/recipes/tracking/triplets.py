@@ -37,8 +37,8 @@ class TripletCuts(Section):
 
     pt_min: Positive = 0.7
     """Smallest pT of a pair, GeV: of the circle through the beam line and the two hits."""
-    z0_cut: Positive = 200.0
-    """Largest |z| at which the line through the two hits crosses the beam, mm."""
+    z0_cut: Positive = 250.0
+    """Largest |z| at which the line through the two hits crosses the beam, mm. Vertices spread by 50 mm."""
     pull_cut: Positive = 5.0
     """Largest change of curvature and dz/ds (both in quadrature) at the middle hit of a triplet, in standard
     deviations."""
