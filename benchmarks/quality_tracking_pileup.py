@@ -32,7 +32,7 @@ from _pileup_memory import RECIPE, peak
 from _track_figures import ETA_BINS, PT_BINS, RATES, Counts, add, count, rates, table
 
 import clew
-from clew import Run, Table
+from clew import Recipe, Run, Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import StoppedError
 from clew.recipes.tracking import acts_baseline, chains, whole_event
@@ -98,7 +98,7 @@ def load(seed: int, arguments: argparse.Namespace, sectors: int) -> Settings:
     return load_settings(RECIPE, settings)
 
 
-def generated(seed: int, number: int, folder: Path, recipe: Triplets, clock: Clock) -> str:
+def generated(seed: int, number: int, folder: Path, recipe: Recipe, clock: Clock) -> str:
     """A folder with events, generated now or before, four at a time."""
     for first in range(0, number, 4):
         if not (done := folder / f"{first}.done").exists():
@@ -114,18 +114,17 @@ def trained(seed: int, folder: Path, arguments: argparse.Namespace, clock: Clock
     loaded = load(seed, arguments, arguments.sectors)
     data, run = folder / "dataset", folder / "run"
     if not (data / "manifest.json").exists():
-        inputs = {
+        inputs: Any = {
             "train": [generated(seed, arguments.train, folder / "train", loaded.recipe, clock)],
             "val": [generated(VALIDATION + seed, 2, folder / "val", loaded.recipe, clock)],
         }
         cache = str(folder / "cache")
         clew.prepare(loaded.recipe, loaded.prepare, input=inputs, output=str(data), cache=cache, workers=1, seed=seed)
     clock.ask(EVENT_SECONDS)
-    limit = {} if clock.minutes is None else {"time_limit_minutes": clock.minutes}
     if not run.exists():
-        clew.train(loaded.recipe, data, config=loaded.train, output=run, **limit)
+        clew.train(loaded.recipe, data, config=loaded.train, output=run, time_limit_minutes=clock.minutes)
     elif Run.open(run).state != "finished":
-        resume(run, **limit)
+        resume(run, time_limit_minutes=clock.minutes)
     return Run.open(run)
 
 

@@ -20,7 +20,8 @@ class WideGun(ParticleGun):
     """Muons in a wider range of eta than those of the events."""
 
     def generate(self, rng: Generator) -> GunParticles:
-        pt, phi = np.exp(rng.uniform(*np.log(MUON_PT), MUONS)), rng.uniform(-np.pi, np.pi, MUONS)
+        pt = np.exp(rng.uniform(np.log(MUON_PT[0]), np.log(MUON_PT[1]), MUONS))
+        phi = rng.uniform(-np.pi, np.pi, MUONS)
         momentum = np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(rng.uniform(-ETA, ETA, MUONS))], axis=1)
         position = rng.normal(0, 1, (MUONS, 3)) * (0, 0, BEAM_LENGTH)
         return GunParticles(13 * rng.choice([-1, 1], MUONS), position, momentum)

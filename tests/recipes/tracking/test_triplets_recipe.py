@@ -83,12 +83,8 @@ def test_every_hit_is_in_the_core_of_one_sector(events: Table) -> None:
 
 
 def test_sectors_give_the_tracks_of_the_whole_event(events: Table) -> None:
-    def pulls(samples: Table) -> NDArray[Any]:
-        """A score that depends on the triplet only."""
-        return 3.0 - np.abs(samples.ragged("edge").values[:, :2].astype(np.float64)).sum(axis=1) * 2
-
-    whole = whole_event.find_tracks(recipe_with(), pulls, events)
-    parts = whole_event.find_tracks(recipe_with("sectors.number=6", "sectors.halo=0.6"), pulls, events)
+    whole = whole_event.find_tracks(recipe_with(), chains.pull_logits, events)
+    parts = whole_event.find_tracks(recipe_with("sectors.number=6", "sectors.halo=0.6"), chains.pull_logits, events)
     tracks = [track_sets(each) for each in (whole, parts)]
     assert len(tracks[0]) > 100
     assert len(tracks[0] & tracks[1]) > 0.99 * len(tracks[0] | tracks[1])

@@ -59,7 +59,7 @@ class HitPlaces(NamedTuple):
 def pull_logits(samples: Table) -> Floats:
     """Scores of triplets without a network, from the changes of curvature and dz/ds alone: a rule to compare with."""
     pulls = samples.ragged("edge").values[:, :2].astype(np.float64) * PULL_UNIT
-    return 3.0 - 0.75 * np.abs(pulls).sum(axis=1)
+    return np.asarray(3.0 - 0.75 * np.abs(pulls).sum(axis=1))
 
 
 def from_triplets(hits: HitPlaces, triples: Ints, logits: Floats, config: ChainConfig) -> Ints:
@@ -96,8 +96,8 @@ def _chains(hits: HitPlaces, pairs: Ints, triplets: Ints, weight: Floats, config
     owner, number = np.full(len(hits.station), -1, dtype=np.int64), 0
     order = np.argsort(hits.station[pairs[triplets[:, 0], 1]], kind="stable")
     for _ in range(ROUNDS):
-        free = (owner[pairs] < 0).all(axis=1)
-        rank = order[free[triplets[order]].all(axis=1)]
+        free = (owner[pairs[:, 0]] < 0) & (owner[pairs[:, 1]] < 0)
+        rank = order[free[triplets[order, 0]] & free[triplets[order, 1]]]
         best, previous = np.zeros(len(pairs)), np.full(len(pairs), -1, dtype=np.int64)
         triplet_kernels.best_chains(triplets, rank, weight, best, previous)
         ends = np.flatnonzero(best > 0)

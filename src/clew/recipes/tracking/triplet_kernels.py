@@ -219,7 +219,8 @@ def _width(error: Array, bend: float) -> float:
 @njit(nogil=True, cache=True)
 def _depth(error: Array, slope: float) -> float:
     """The error of z of a hit at the place where the track crosses it."""
-    return error[1] + error[2] * abs(slope)
+    depth: float = error[1] + error[2] * abs(slope)
+    return depth
 
 
 @njit(nogil=True, cache=True)
