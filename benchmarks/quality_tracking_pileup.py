@@ -43,6 +43,7 @@ from clew.recipes.tracking.whole_event import Score
 from clew.settings import Settings, load_settings
 from clew.training import checkpoint
 from clew.training.api import resume
+from clew.training.device import find_device
 
 FILTERS = {"filter, 1 seed": 1, "filter, 10 seeds": 10}
 """Kalman filters by name: largest number of seeds per middle space point."""
@@ -129,14 +130,14 @@ def trained(seed: int, folder: Path, arguments: argparse.Namespace, clock: Clock
 
 
 def scorer(run: Run, recipe: Any) -> Score:
-    """The network of a run."""
-    model = recipe.model()
+    """The network of a run, on the accelerator if there is one."""
+    device, model = find_device(), recipe.model()
     checkpoint.load(model, run.checkpoint("last"))
-    model.eval()
+    model.to(device).eval()
 
     def score(samples: Table) -> np.ndarray[Any, Any]:
         with torch.inference_mode():
-            return np.asarray(model(to_batch(samples, recipe.columns)).numpy())
+            return np.asarray(model(to_batch(samples, recipe.columns).to(device)).cpu().numpy())
 
     return score
 
