@@ -76,7 +76,7 @@ class Clock:
             StoppedError: There are fewer.
         """
         if self._end is not None and self._end - time.monotonic() < needed:
-            raise StoppedError("the time is over: call again with the same --folder")
+            raise StoppedError("the time is over")
 
 
 def gun(arguments: argparse.Namespace, pileup: float) -> ParticleGun:
@@ -207,7 +207,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         try:
             results[seed] = seed_results(seed, (arguments.folder or folder) / f"seed-{seed}", arguments, clock)
         except StoppedError as error:
-            print(f"seed {seed}: {error}", flush=True)
+            print(f"seed {seed}: {error}; call again with the same --folder", flush=True)
             break
     tables = {f"{each:g}": shown(sheet, results, each) for each in (arguments.pileup, *arguments.others) if results}
     if len(results) == len(arguments.seeds):
