@@ -211,6 +211,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
             break
     tables = {f"{each:g}": shown(sheet, results, each) for each in (arguments.pileup, *arguments.others) if results}
     if len(results) == len(arguments.seeds):
+        same_in_sectors(sheet, (arguments.folder or folder) / f"seed-{arguments.seeds[0]}" / "run", arguments)
         memory(sheet, arguments)
     return {
         "seeds": list(results),
@@ -258,6 +259,20 @@ def show_finder(sheet: Sheet, name: str, finder: str, events: Mapping[int, list[
     for step in rows[0]:
         sheet.state(f"{name}, {finder}: CPU seconds, {step}", statistics.mean(row[step] for row in rows), "s")
     return {**means, "seconds": statistics.mean(sum(row.values()) for row in rows)}
+
+
+def same_in_sectors(sheet: Sheet, run: Path, arguments: argparse.Namespace) -> None:
+    """How many tracks of whole events are found with the same hits when the events are cut into sectors."""
+    seed, sets = arguments.seeds[0], list[set[frozenset[int]]]()
+    events = whole_detector_hits(simulate_acts(1, OTHER + seed, 0, gun=gun(arguments, arguments.pileup)))
+    for sectors in (1, arguments.sectors):
+        recipe = load(seed, arguments, sectors).recipe
+        assert isinstance(recipe, Triplets)
+        found = whole_event.find_tracks(recipe, scorer(Run.open(run), recipe), events).values
+        order = np.argsort(found, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(found[order])) + 1)
+        sets.append({frozenset(group.tolist()) for group in groups if found[group[0]] >= 0})
+    sheet.state("share of the tracks that are the same in sectors", len(sets[0] & sets[1]) / len(sets[0]), "")
 
 
 def memory(sheet: Sheet, arguments: argparse.Namespace) -> None:

@@ -140,3 +140,27 @@ def test_pileup_adds_particles_and_keeps_the_hard_ones() -> None:
     np.testing.assert_array_equal(both.momentum[: len(hard.pdg)], hard.momentum)
     assert 50 < len(both.pdg) - len(hard.pdg) < 900
     assert gun.label == "ttbar-like-70to230-pileup10"
+
+
+def test_lost_hits_are_removed_at_random_and_the_others_stay(raw: Table) -> None:
+    losing = simulate_acts(2, seed=3, gun=ParticleGun(particles="ttbar-like", pileup=5, lost_hits=0.1))
+    before, after = ({*map(tuple, positions(each))} for each in (raw, losing))
+    assert after < before
+    assert abs(len(after) / len(before) - 0.9) < 0.02
+    assert losing.ragged("nhits").values.sum() == len(losing.ragged("x").values)
+    assert len(losing.ragged("pdg").values) == len(raw.ragged("pdg").values)
+
+
+def positions(events: Table) -> list[list[float]]:
+    columns = np.stack([events.ragged(name).values for name in "xyz"], axis=1).tolist()
+    assert isinstance(columns, list)
+    return columns
+
+
+def test_bridges_join_two_links_and_keep_the_others() -> None:
+    plain, bridged = layers.layer_links(), layers.layer_links(bridged=True)
+    pairs = [{tuple(pair) for pair in links.stations.tolist()} for links in (plain, bridged)]
+    assert pairs[0] < pairs[1]
+    joined = {(a, d) for a, b in pairs[0] for c, d in pairs[0] if b == c}
+    assert pairs[1] - pairs[0] <= joined
+    assert (bridged.slopes[:, 0] < bridged.slopes[:, 1]).all()

@@ -54,6 +54,18 @@ def test_perfect_scores_find_nearly_all_particles_above_1_gev(events: Table) -> 
     assert figures["purity_50"].value > 0.97
 
 
+def test_bridges_find_tracks_that_lost_hits_whole() -> None:
+    gun = ParticleGun(particles="ttbar-like", pileup=5, lost_hits=0.05)
+    events = whole_detector_hits(simulate_acts(2, seed=4, gun=gun))
+    found = []
+    for gaps in ("skip", "bridge"):
+        recipe = recipe_with(f"triplets.gaps={gaps}")
+        samples = recipe.prepare(events)
+        objects = recipe.reconstruct(samples, {"output": perfect(samples)})
+        found.append(recipe.metrics(samples, {}, objects)["efficiency_75"].value)
+    assert found[0] < 0.96 and found[1] > 0.98
+
+
 def test_chains_do_not_share_hits_and_have_the_smallest_number_of_hits(events: Table) -> None:
     samples = recipe_with().prepare(events)
     rng = np.random.default_rng(1)
