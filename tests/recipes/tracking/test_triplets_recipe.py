@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import clew
 from clew import Table, concat
+from clew.errors import ConfigError
 from clew.recipes.tracking import acts_baseline, chains, sectors, triplets, whole_event
 from clew.recipes.tracking.acts import simulate_acts
 from clew.recipes.tracking.chains import ChainConfig
@@ -43,6 +44,13 @@ def recipe_with(*settings: str) -> Triplets:
     recipe = load_settings(RECIPE, settings).recipe
     assert isinstance(recipe, Triplets)
     return recipe
+
+
+def test_only_detectors_with_known_layers_are_accepted() -> None:
+    assert recipe_with().config == Triplets().config
+    assert recipe_with("detector.name=trackml").config.metrics.pt_min == 1.0
+    with pytest.raises(ConfigError, match="must be acts or trackml"):
+        recipe_with("detector.name=bmn")
 
 
 def test_perfect_scores_find_nearly_all_particles_above_1_gev(events: Table) -> None:

@@ -137,11 +137,20 @@ class HitGraphConfig(TrackFinderConfig):
 class TripletsConfig(TrackFinderConfig):
     """Settings of the recipe `triplets`."""
 
+    transforms: tuple[AnyTransform, ...] = ()
+    """What is done to events before samples are made, in this order."""
     detector: Detector = Detector(name="acts")
+    metrics: TrackingMetricsConfig = ABOVE_1_GEV
     sectors: SectorConfig = SectorConfig()
     triplets: TripletCuts = TripletCuts()
     model: InteractionNetConfig = InteractionNetConfig(iterations=6)
     tracks: ChainConfig = ChainConfig()
+
+    @model_validator(mode="after")
+    def _known_layers(self) -> TripletsConfig:
+        if self.detector.name not in ("acts", "trackml"):
+            raise ValueError(f"detector.name must be acts or trackml, whose layers it knows; got {self.detector.name}")
+        return self
 
 
 class TrackNetNetworkConfig(Section):
