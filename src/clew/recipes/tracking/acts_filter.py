@@ -30,6 +30,7 @@ SEEDS_PER_POINT, SEED_MATERIAL = 1, 0.1  # seeds per middle point; radiation len
 SEED_VARIANCE_FACTOR = 10.0  # factor on the variances of a seed's parameters: the pixels alone measure a high pT badly
 CHI2_MEASUREMENT, CHI2_OUTLIER, BRANCHES = 15.0, 25.0, 10
 HITS_MIN, HOLES_MAX, SHARED_MAX = 6, 3, 3
+AMBIGUITIES_MAX = 10_000_000  # tracks that are removed one by one; if there are more, duplicates stay
 
 
 def find_tracks(events: Table, seeds_per_point: int = SEEDS_PER_POINT) -> tuple[HitLists, float]:
@@ -204,7 +205,7 @@ def _finding(acts: Any) -> tuple[Any, ...]:
         outputTracks="tracks",
         maximumSharedHits=SHARED_MAX,
         nMeasurementsMin=HITS_MIN,
-        maximumIterations=100_000,
+        maximumIterations=AMBIGUITIES_MAX,
     )
     return search, choice
 
