@@ -31,7 +31,7 @@ class ChainConfig(Section):
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.01
     """Triplets with a lower score are ignored. A chain may contain triplets with a score below 0.5 if others outweigh
     them."""
-    min_hits: Annotated[int, Field(ge=3)] = 6
+    min_hits: Annotated[int, Field(ge=MIN_CHAIN)] = 6
     """Tracks with fewer hits are removed."""
     overlap_pull: Positive = 5.0
     """A second hit on a layer joins a track if it is within so many standard deviations of its direction there."""
