@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from clew import Table
 from clew.testing import RecipeContract
@@ -27,6 +29,12 @@ class TestHitGraph(RecipeContract):
 
 class TestTrackNet(RecipeContract):
     recipe, settings = "tracknet", ("model.hidden=16",)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("acts") is None, reason="pyacts is not installed")
+class TestTriplets(RecipeContract):
+    recipe, events, checks_generator = "clew.recipes.tracking:Triplets", 30, False
+    settings = ("model.hidden=8", "model.iterations=2", "gun.multiplicity=[30, 60]", "sectors.number=2")
 
 
 class JetContract(RecipeContract):

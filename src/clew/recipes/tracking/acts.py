@@ -25,6 +25,8 @@ from clew.recipes.tracking.particle_gun import MUON_GUN, ParticleGun
 from clew.recipes.tracking.text_files import atomic_path
 
 EVENTS_PER_FILE = 64
+PILEUP_EVENTS_PER_FILE = 4
+"""Events with pile-up are 10 to 100 times as large."""
 
 _HIT_COLUMNS = ("x", "y", "z", "volume_id", "layer_id", "module_id", "track", "tx", "ty", "tz", "tpx", "tpy", "tpz")
 _PARTICLE_COLUMNS = ("particle_id", "vx", "vy", "vz", "px", "py", "pz", "q", "pdg")
@@ -64,7 +66,16 @@ def simulate_acts(events: int, seed: int, first: int = 0, *, gun: ParticleGun = 
     event_arrays = acts_chain.simulate_events(
         max(events, 1), first, seed, lambda n: gun.generate(np.random.default_rng([seed, n]))
     )
+    lost = gun.lost_hits
+    if lost:
+        event_arrays = [_without(each, lost, seed, first + number) for number, each in enumerate(event_arrays)]
     return _table(event_arrays, first).slice(0, events)
+
+
+def _without(event: dict[str, NDArray[Any]], lost: float, seed: int, number: int) -> dict[str, NDArray[Any]]:
+    """An event without a share of its hits."""
+    keep = np.random.default_rng([seed, number, 1]).random(len(event["x"])) >= lost
+    return {name: values[keep] if name in _HIT_COLUMNS else values for name, values in event.items()}
 
 
 def write_acts(
@@ -72,22 +83,23 @@ def write_acts(
 ) -> Iterator[tuple[Path, int]]:
     """Write synthetic events under `folder`; yield each file and its number of events.
 
-    File names contain the kind, the multiplicity and the seed, so samples do not overwrite each other. The layout
-    `hdf5` writes tables of EVENTS_PER_FILE events with hits and particles. The layout `trackml` writes CSV files as in
-    the
-    TrackML challenge, three per event, in a folder named after the sample.
+    File names contain the kind, the multiplicity, the pile-up and the seed, so samples do not overwrite each other. The
+    layout `hdf5` writes tables of EVENTS_PER_FILE events (PILEUP_EVENTS_PER_FILE with pile-up) with hits and particles.
+    The layout `trackml` writes CSV files as in the TrackML challenge, three per event, in a folder named after the
+    sample.
     """
     if layout not in ("hdf5", "trackml"):
         raise ConfigError(f"no layout '{layout}'; choose from hdf5, trackml")
     name = f"synthetic-acts-{gun.label}-seed{seed}"
-    for start in range(first, first + events, EVENTS_PER_FILE):
-        count = min(EVENTS_PER_FILE, first + events - start)
+    size = PILEUP_EVENTS_PER_FILE if gun.pileup else EVENTS_PER_FILE
+    for start in range(first, first + events, size):
+        count = min(size, first + events - start)
         table = simulate_acts(count, seed, start, gun=gun)
         if layout == "trackml":
             for event in range(count):
                 yield write_trackml(table.slice(event, event + 1), folder / name), 1
             continue
-        path = folder / f"{name}-{start // EVENTS_PER_FILE:05d}.h5"
+        path = folder / f"{name}-{start // size:05d}.h5"
         table.save(path)
         yield path, count
 

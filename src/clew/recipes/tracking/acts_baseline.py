@@ -46,7 +46,7 @@ def measure_filter(
             `config.hits_min`. The filter itself still uses the whole detector.
     """
     tracks, seconds = find_tracks(events)
-    track, hit = _pairs(events, tracks)
+    track, hit = track_hits(events, tracks)
     hits = trackml.hit_table(events)
     if barrel:
         inside = trackml.barrel_stations(events) >= 0
@@ -59,8 +59,8 @@ def measure_filter(
     return {**figures, "events_per_second": len(events) / max(seconds, 1e-9)}
 
 
-def _pairs(events: Table, tracks: Table) -> tuple[Ints, Ints]:
-    """Tracks and their hits, both numbered through the table. A hit that a track has twice counts once."""
+def track_hits(events: Table, tracks: Table) -> tuple[Ints, Ints]:
+    """Found tracks and their hits, both numbered through the table. A hit that a track has twice counts once."""
     track = tracks.ragged("found_track")
     hit = tracks.ragged("hit").values + events.ragged("x").offsets[track.events]
     rows = np.unique(np.stack([track.events, track.values, hit], axis=1), axis=0)
@@ -76,14 +76,19 @@ def _inside(track: Ints, hit: Ints, mask: Bools) -> tuple[Ints, Ints]:
     return number.ravel(), (np.cumsum(mask) - 1)[hit[long_enough]]
 
 
-def find_tracks(events: Table) -> FilterTracks:
+def find_tracks(events: Table, *, seeds_per_point: int = acts_filter.SEEDS_PER_POINT) -> FilterTracks:
     """Run the filter.
+
+    Args:
+        events: ACTS events.
+        seeds_per_point: Largest number of seeds with the same middle point. In crowded events more seeds find more
+            particles, and take more time.
 
     Raises:
         RecipeError: pyacts is not installed.
         DataError: A hit is on no module of the GenericDetector.
     """
-    lists, seconds = acts_filter.find_tracks(events) if len(events) else ([], 0.0)
+    lists, seconds = acts_filter.find_tracks(events, seeds_per_point) if len(events) else ([], 0.0)
     hits = [hit for event in lists for track in event for hit in track]
     like = Ragged.from_lengths(np.array(hits, np.int64), [sum(map(len, event)) for event in lists])
     number = [number for event in lists for number, track in enumerate(event) for _ in track]

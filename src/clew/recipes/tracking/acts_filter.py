@@ -30,10 +30,15 @@ SEEDS_PER_POINT, SEED_MATERIAL = 1, 0.1  # seeds per middle point; radiation len
 SEED_VARIANCE_FACTOR = 10.0  # factor on the variances of a seed's parameters: the pixels alone measure a high pT badly
 CHI2_MEASUREMENT, CHI2_OUTLIER, BRANCHES = 15.0, 25.0, 10
 HITS_MIN, HOLES_MAX, SHARED_MAX = 6, 3, 3
+AMBIGUITIES_MAX = 10_000_000  # tracks that are removed one by one; if there are more, duplicates stay
 
 
-def find_tracks(events: Table) -> tuple[HitLists, float]:
+def find_tracks(events: Table, seeds_per_point: int = SEEDS_PER_POINT) -> tuple[HitLists, float]:
     """Run the chain on a table of events.
+
+    Args:
+        events: The events.
+        seeds_per_point: Largest number of seeds with the same middle point.
 
     Returns:
         Per event and track the numbers of its hits in the event, and the CPU seconds from space points to tracks.
@@ -41,7 +46,7 @@ def find_tracks(events: Table) -> tuple[HitLists, float]:
     acts, lists, clock = load_acts(), HitLists(), list[float]()
     sequence = sequencer(len(events))
     sequence.addReader(_hit_reader(acts, events))
-    for algorithm in (_clock(acts, clock), *_seeding(acts), *_finding(acts), _clock(acts, clock)):
+    for algorithm in (_clock(acts, clock), *_seeding(acts, seeds_per_point), *_finding(acts), _clock(acts, clock)):
         sequence.addAlgorithm(algorithm)
     sequence.addAlgorithm(_track_collector(acts, lists))
     sequence.run()
@@ -130,7 +135,7 @@ def _clock(acts: Any, times: list[float]) -> Any:
     return Clock()
 
 
-def _seeding(acts: Any) -> tuple[Any, ...]:
+def _seeding(acts: Any, seeds_per_point: int) -> tuple[Any, ...]:
     """Algorithms: space points of the pixels, triplets of them as seeds, and track parameters of each seed."""
     level, setup = acts.logging.WARNING, generic_detector()
     points = acts.examples.SpacePointMaker(
@@ -156,7 +161,7 @@ def _seeding(acts: Any) -> tuple[Any, ...]:
         zMax=SEED_Z,
         collisionRegionMin=-SEED_ORIGIN,
         collisionRegionMax=SEED_ORIGIN,
-        maxSeedsPerSpM=SEEDS_PER_POINT,
+        maxSeedsPerSpM=seeds_per_point,
         radLengthPerSeed=SEED_MATERIAL,
         **{f"deltaRMin{step}": near for step in steps},
         **{f"deltaRMax{step}": far for step in steps},
@@ -200,7 +205,7 @@ def _finding(acts: Any) -> tuple[Any, ...]:
         outputTracks="tracks",
         maximumSharedHits=SHARED_MAX,
         nMeasurementsMin=HITS_MIN,
-        maximumIterations=100_000,
+        maximumIterations=AMBIGUITIES_MAX,
     )
     return search, choice
 

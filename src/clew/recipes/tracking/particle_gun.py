@@ -9,11 +9,11 @@ as crowded as ttbar events, and have nothing else of them. Units: mm, GeV.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from clew import Section
 from clew.recipes.tracking.geometry import Floats, Ints
@@ -32,6 +32,8 @@ FRAGMENTS = 0.5  # Dirichlet parameter of the shares of a jet's pT: below 1, a s
 JET_KICK, JET_RADIUS = 0.4, 0.4  # GeV across the jet's axis; largest distance from it in eta and phi
 SPECIES, SPECIES_SHARE = (211, 321, 2212), (0.80, 0.13, 0.07)  # pions, kaons, protons
 CENTRAL = 1.645  # a normal distribution has 90% within this number of standard deviations
+
+PILEUP_MEAN, PILEUP_SHAPE = 33.0, 1.5  # charged particles of a pile-up vertex: negative binomial, 5.5 per unit of eta
 
 
 class GunParticles(NamedTuple):
@@ -69,6 +71,15 @@ KINDS: dict[str, tuple[Kind, tuple[int, int]]] = {"muons": (muons, (50, 200)), "
 """The kinds of events by name: the function that generates them, and the default multiplicity."""
 
 
+def pileup_particles(rng: Generator, mean: float) -> GunParticles:
+    """Soft hadrons of a Poisson number of vertices. Numbers of particles per vertex are negative binomial."""
+    vertices = int(rng.poisson(mean))
+    sizes = rng.negative_binomial(PILEUP_SHAPE, PILEUP_SHAPE / (PILEUP_SHAPE + PILEUP_MEAN), vertices)
+    size = int(sizes.sum())
+    pdg = rng.choice(SPECIES, size, p=SPECIES_SHARE) * rng.choice([-1, 1], size)
+    return GunParticles(pdg, np.repeat(_vertices(rng, vertices), sizes, axis=0), _soft(rng, size))
+
+
 class ParticleGun(Section):
     """The particles of ACTS events (`clew data generate --detector acts`). Other detectors have their own particles."""
 
@@ -77,6 +88,13 @@ class ParticleGun(Section):
     multiplicity: tuple[int, int] | None = None
     """Lowest and highest number of charged particles per event, for all muon events and for 90% of the ttbar-like
     events. Default: (50, 200) for muons, (70, 230) for ttbar-like."""
+
+    pileup: Annotated[float, Field(ge=0)] = 0.0
+    """Mean number of other vertices in the event (Poisson), each with 33 soft charged particles on average, up to
+    abs(eta) = 3. An event of 100 vertices has about 50,000 hits in the whole detector."""
+
+    lost_hits: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of hits that are removed at random, as in a detector with dead or inefficient modules."""
 
     @model_validator(mode="after")
     def _range(self) -> ParticleGun:
@@ -92,12 +110,18 @@ class ParticleGun(Section):
 
     @property
     def label(self) -> str:
-        """Kind and multiplicity, for file names."""
-        return f"{self.particles}-{self.bounds[0]}to{self.bounds[1]}"
+        """Kind, multiplicity, pile-up and losses, for file names."""
+        pileup = f"-pileup{self.pileup:g}" if self.pileup else ""
+        lost = f"-lost{self.lost_hits:g}" if self.lost_hits else ""
+        return f"{self.particles}-{self.bounds[0]}to{self.bounds[1]}{pileup}{lost}"
 
     def generate(self, rng: Generator) -> GunParticles:
-        """The particles of one event."""
-        return KINDS[self.particles][0](rng, self.bounds)
+        """The particles of one event: those of the kind first, then those of pile-up."""
+        hard = KINDS[self.particles][0](rng, self.bounds)
+        if not self.pileup:
+            return hard
+        both = zip(hard, pileup_particles(rng, self.pileup), strict=True)
+        return GunParticles(*(np.concatenate(parts) for parts in both))
 
 
 MUON_GUN = ParticleGun()

@@ -9,12 +9,15 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from clew import Section
 from clew.data.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
+from clew.recipes.tracking.chains import ChainConfig
 from clew.recipes.tracking.geometry import PRESETS, Detector, Positive
 from clew.recipes.tracking.hitgraph import EdgeCuts
 from clew.recipes.tracking.metrics import ABOVE_1_GEV, TrackingMetricsConfig
 from clew.recipes.tracking.particle_gun import ParticleGun
+from clew.recipes.tracking.sectors import SectorConfig
 from clew.recipes.tracking.segments import SegmentCuts
 from clew.recipes.tracking.sequences import SeedCuts
+from clew.recipes.tracking.triplets import TripletCuts
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -129,6 +132,25 @@ class HitGraphConfig(TrackFinderConfig):
     edges: EdgeCuts = EdgeCuts()
     model: InteractionNetConfig = InteractionNetConfig()
     tracks: HitGraphBuildingConfig = HitGraphBuildingConfig()
+
+
+class TripletsConfig(TrackFinderConfig):
+    """Settings of the recipe `triplets`."""
+
+    transforms: tuple[AnyTransform, ...] = ()
+    """What is done to events before samples are made, in this order."""
+    detector: Detector = Detector(name="acts")
+    metrics: TrackingMetricsConfig = ABOVE_1_GEV
+    sectors: SectorConfig = SectorConfig()
+    triplets: TripletCuts = TripletCuts()
+    model: InteractionNetConfig = InteractionNetConfig(iterations=6)
+    tracks: ChainConfig = ChainConfig()
+
+    @model_validator(mode="after")
+    def _known_layers(self) -> TripletsConfig:
+        if self.detector.name not in ("acts", "trackml"):
+            raise ValueError(f"detector.name must be acts or trackml, whose layers it knows; got {self.detector.name}")
+        return self
 
 
 class TrackNetNetworkConfig(Section):
