@@ -44,7 +44,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and _refusals:
         report.outcome = "skipped"
-        report.longrepr = (str(item.path), item.location[1], f"Skipped: {_refusals[0]}")
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {_refusals[0]}")
     return report
 
 

@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"(?:errno = |os error |\[Errno )(\d+)")
 _TORCH = "inline_container.cc"
 """torch replaces the error of the system by one of its file format."""
 _FILE = re.compile(r"filename = '([^']+)'")
-_TEMPORARY = (re.compile(r"^\.(.+)\.\d+-[0-9a-f]{8}\.tmp$"), re.compile(r"^\.(.+)-[^-]+\.partial$"))
+_TEMPORARY = (re.compile(r"^\.(.+)\.\d+-[0-9a-f]+\.tmp$"), re.compile(r"^\.(.+)-[^-]+\.partial$"))
 
 
 def disk_reason(error: BaseException) -> str:
@@ -63,7 +63,7 @@ def final_path(path: Path) -> Path:
     """Return a path with the final names of temporary files and folders.
 
     Example:
-        >>> final_path(Path("/data/.set-ab12.partial/.val-00000.h5.77-0123abcd.tmp")).as_posix()
+        >>> final_path(Path("/data/.set-ab12.partial/.val-00000.h5.77-0123456789abcdef.tmp")).as_posix()
         '/data/set/val-00000.h5'
     """
     return Path(*(_final_name(part) for part in path.parts))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -264,3 +267,41 @@ def test_the_folder_of_a_running_preparation_is_not_removed(numbers: Path, cache
     shutil.rmtree(tmp_path / "set")
     _prepare(slow(seconds=0), numbers, tmp_path / "set")
     assert not running.exists()
+
+
+def test_files_of_killed_processes_are_removed_and_those_of_running_ones_stay(cache: Path) -> None:
+    store, started = StageCache(cache), []
+    for number in (1, 2):
+        code = f"""
+            import time
+            from pathlib import Path
+            from clew.core import files
+            from clew.data.prepare import stage_cache
+            from clew.data.table import Table
+
+            def write_slowly(file, content):
+                files.write_all(file, bytes(content)[:10])
+                print("written", flush=True)
+                time.sleep(600)
+
+            stage_cache.write_all = write_slowly
+            result = stage_cache.CachedResult(Table({{"a": [1, 2, 3]}}), {{}})
+            stage_cache.StageCache(Path({str(cache)!r})).put("read", "{number}{number}", result)
+        """
+        started.append(subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE))
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"written\n"
+        process.stdout.close()
+    started[0].kill()
+    started[0].wait()
+    try:
+        assert len(list(cache.rglob("*.tmp"))) == 2
+        store.remove_unfinished()
+        assert [path.name[:2] for path in cache.rglob("*.tmp")] == ["22"]
+    finally:
+        started[1].kill()
+        started[1].wait()
+    _ = store.prune()
+    assert not list(cache.rglob("*.tmp"))
+    assert not store.has("read", "11") and not store.has("read", "22")

@@ -59,6 +59,7 @@ class DatasetAssembly:
         try:
             self.output.parent.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
+            self.cache.remove_unfinished()
             names = {"prefix": f".{self.output.name}-", "suffix": ".partial"}
             self.folder = Path(tempfile.mkdtemp(**names, dir=self.output.parent))
         except OSError as error:
@@ -68,6 +69,7 @@ class DatasetAssembly:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        self.cache.remove_unfinished()
         for _attempt in range(_REMOVALS):
             shutil.rmtree(self.folder, ignore_errors=True)
             if not self.folder.exists():

@@ -1,28 +1,31 @@
 """The stage cache: results of stages on disk, by content. Several processes and hosts can share one cache.
 
-A result is written to a temporary path and renamed, so it exists completely or not at all. A process that works on a
-piece holds a lock of the operating system, which ends with the process. The last bytes of a file are the checksum of
-the others, so a damaged file is noticed.
+A result is written to a temporary file and renamed, so it exists completely or not at all. A process that works on a
+piece holds a lock of the operating system, which ends with the process. So does the lock of a temporary file: those of
+killed processes can be told from others, and removed. The last bytes of a file are the checksum of the others, so a
+damaged file is noticed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import secrets
 import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.disk_errors import disk_reason
 from clew.core.file_lock import hold_lock
-from clew.core.files import atomic_path, write_all, write_text
+from clew.core.files import write_all, write_text
 from clew.data.table import Table, raw_file
 from clew.data.table_cache import FOLDER
 from clew.errors import ClewError, DataError
@@ -34,6 +37,8 @@ INPUTS = "inputs"
 SUFFIX = ".table"
 """The end of the names of results. Those of other tables in the cache, and of results of older versions, end in `.h5`.
 """
+UNFINISHED = "unfinished"
+"""The name of the folder of temporary files among the stages."""
 _MARK = b"clew-crc"
 
 
@@ -105,12 +110,32 @@ class StageCache:
         path = self.path(stage, key)
         try:
             image = raw_file.to_bytes(result.table, result.facts)
-            with atomic_path(path) as temporary, temporary.open("wb", buffering=0) as stream:
+            with self._new_file(path) as stream:
                 write_all(stream.fileno(), image)
                 write_all(stream.fileno(), _checksum(zlib.crc32(image)))
         except OSError as error:
             reason = disk_reason(error) or str(error)
             raise DataError(f"cannot write to the cache {self.folder}: {reason} (`clew cache prune`)") from error
+
+    @contextlib.contextmanager
+    def _new_file(self, path: Path) -> Iterator[IO[bytes]]:
+        """Open a temporary file, which gets its name if the block succeeds."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / UNFINISHED / f"{path.name}.{secrets.token_hex(8)}.tmp"
+        temporary.parent.mkdir(exist_ok=True)
+        with _locked_file(temporary) as stream:
+            try:
+                yield stream
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def remove_unfinished(self) -> None:
+        """Remove the temporary files of processes that were killed."""
+        for path in (self.folder / UNFINISHED).glob("*.tmp"):
+            with contextlib.suppress(OSError), path.open("rb") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError if its process is running
+                path.unlink(missing_ok=True)
 
     def note(self, name: str) -> Any:
         """Return a small JSON note, or None."""
@@ -162,6 +187,7 @@ class StageCache:
         Returns:
             The removed entries.
         """
+        self.remove_unfinished()
         entries, removed = self.entries(), []
         limit = time.time() - older_than if older_than is not None else float("-inf")
         total = sum(entry.bytes for entry in entries)
@@ -174,6 +200,16 @@ class StageCache:
                 total -= entry.bytes
                 removed.append(entry)
         return removed
+
+
+def _locked_file(path: Path) -> IO[bytes]:
+    while True:
+        stream = path.open("xb", buffering=0)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        if path.exists():
+            return stream
+        stream.close()  # another process removed it before it was locked
 
 
 def _checksum(value: int) -> bytes:
