@@ -123,7 +123,8 @@ def write_jets(
 ) -> Iterator[tuple[Path, int]]:
     """Write synthetic jets under `folder`, JETS_PER_FILE per file; yield each file and its number of jets.
 
-    The class of jet n is n modulo the number of classes, so every range has all classes. A file has one random stream per class.
+    The class of jet n is n modulo the number of classes, so every range has all classes. A file has one random stream
+    per class.
 
     Raises:
         RecipeError: pythia8mc or fastjet is not installed.
