@@ -245,8 +245,10 @@ def speeds(study: Study, names: list[str], rounds: int) -> dict[str, tuple[float
     torch.set_num_threads(1)
     models = {name: study.model(name) for name in names}
     times = {name: (list[float](), list[float]()) for name in names}
+    jets = {name: study.dataset(CONTESTANTS[name]).read("val") for name in names}
     for turn, name in itertools.product(range(rounds), names):
-        samples = study.dataset(CONTESTANTS[name]).read("val").slice(128 * (turn % 8), 128 * (turn % 8) + 128)
+        first = 128 * (turn % max(len(jets[name]) // 128, 1))
+        samples = jets[name].slice(first, min(first + 128, len(jets[name])))
         batch = padded(to_batch(samples, ("constituents",)).ragged("constituents"))
         models[name].train()
         times[name][0].append(_seconds(lambda model=models[name], batch=batch: model(*batch).sum().backward()))  # type: ignore[misc]

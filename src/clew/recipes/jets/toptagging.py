@@ -70,10 +70,10 @@ def _write_frame(file: h5py.File, blocks: dict[str, tuple[list[str], Any]]) -> N
 
 
 def _set(item: Any, **attributes: Any) -> None:
-    """Set attributes as PyTables does: texts as bytes, everything but numbers as pickles in ASCII."""
+    """Set attributes as PyTables does: texts in UTF-8 and of fixed length, lists as pickles in ASCII."""
     for name, value in attributes.items():
-        text = value if isinstance(value, str) else None
-        if isinstance(value, int):
-            item.attrs[name] = np.int64(value)
+        if isinstance(value, str):
+            text = value.encode()
+            item.attrs.create(name, text, dtype=h5py.string_dtype("utf-8", max(len(text), 1)))
         else:
-            item.attrs[name] = np.bytes_(pickle.dumps(value, 0) if text is None else text.encode())
+            item.attrs[name] = np.int64(value) if isinstance(value, int) else np.bytes_(pickle.dumps(value, 0))
