@@ -97,7 +97,8 @@ class Attention(nn.Module):
         parts = self.project(self.before(state)).view(jets, places, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = f.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        state = state + self.dropout(self.join(mixed.transpose(1, 2).reshape(jets, places, width)))
+        together = torch.cat(mixed.unbind(1), dim=2)  # an exported transpose and reshape would need certain strides
+        state = state + self.dropout(self.join(together))
         grown: Tensor = state + self.dropout(self.expand(self.between(state)))
         return grown
 
