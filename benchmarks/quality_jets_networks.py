@@ -325,7 +325,9 @@ def report(
             gain = float(values[name].mean(axis=0)[place] - values[other].mean(axis=0)[place])
             seeds = math.hypot(spreads[name][place], spreads[other][place]) / math.sqrt(count)
             error = math.hypot(float(differences[place]), seeds)
-            sheet.state(f"{what}: {name} minus {other}", gain, f"± {error:.4g}")
+            sheet.stated |= {f"{what}: {name} minus {other}": gain, f"{what}: {name} minus {other}, error": error}
+            digits = 1 if "rejection" in what else 4
+            print(f"  {what}: {name} minus {other}: {gain:+.{digits}f} ± {error:.{digits}f}", flush=True)
             if what != "accuracy":
                 sheet.bar(f"{what}: {name} minus {other}, in errors", gain / max(error, 1e-9), -1.0, "sigma")
     keys = ("mean", "spread over seeds", "bootstrap error")
