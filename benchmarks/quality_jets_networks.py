@@ -276,7 +276,10 @@ def finished(
 ) -> Iterator[tuple[str, float, list[Scores]]]:
     """Rate and scores of every contestant, seed after seed, as far as the time allows."""
     rates = {name: RATES[0] if arguments.quick else study.rate(name) for name in names}
-    for seed, name in itertools.product(arguments.seeds, names):
+    beside = {each.beside for each in CONTESTANTS.values()}
+    alone = [name for name in names if not CONTESTANTS[name].beside and name not in beside]
+    order = [*itertools.product(arguments.seeds, [n for n in names if n not in alone])]
+    for seed, name in [*order, *itertools.product(arguments.seeds, alone)]:  # comparisons first
         study.scores(name, seed, rates[name], arguments.epochs, "test")
     for name in names:
         yield name, rates[name], [study.scores(name, s, rates[name], arguments.epochs, "test") for s in arguments.seeds]
