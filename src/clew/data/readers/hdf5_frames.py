@@ -121,7 +121,7 @@ def _filter_available(code: int) -> bool:
 
 def _is_frame(item: Any) -> bool:
     kind = item.attrs.get("pandas_type", b"") if isinstance(item, h5py.Group) else b""
-    return kind in (b"frame", b"frame_table", "frame", "frame_table")
+    return isinstance(kind, (bytes, str)) and kind in (b"frame", b"frame_table", "frame", "frame_table")
 
 
 def _columns(group: Any, path: str) -> Iterator[tuple[str, FrameColumn]]:
@@ -144,7 +144,8 @@ def _table_columns(dataset: Any, path: str) -> Iterator[tuple[str, FrameColumn]]
         pickled = dataset.attrs.get(f"{field}_kind")
         if field == "index" or pickled is None:
             continue
-        names = safe_pickle.load(io.BytesIO(bytes(pickled)))
+        text = pickled.encode() if isinstance(pickled, str) else pickled
+        names = safe_pickle.load(io.BytesIO(text)) if isinstance(text, bytes) else None
         if not isinstance(names, list):
             raise DataError(f"the data frame '{path}' is damaged (no names of columns)")
         yield from _matrix_columns(_Values(dataset, field, rows), [_text(name, path) for name in names], path)
