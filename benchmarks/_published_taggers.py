@@ -21,7 +21,7 @@ class ParticleNetTagger(nn.Module):
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
-        from weaver.nn.model.ParticleNet import ParticleNet
+        from weaver.nn.model.ParticleNet import ParticleNet  # type: ignore[import-untyped]
 
         layers = [(7, (32, 32, 32)), (7, (64, 64, 64))]
         self.network = ParticleNet(inputs, classes, conv_params=layers, fc_params=[(128, 0.1)], use_fusion=False)
@@ -37,7 +37,7 @@ class ParticleTransformerTagger(nn.Module):
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
-        from weaver.nn.model.ParticleTransformer import ParticleTransformer
+        from weaver.nn.model.ParticleTransformer import ParticleTransformer  # type: ignore[import-untyped]
 
         narrow: dict[str, Any] = {"block_params": {"ffn_ratio": 2}, "cls_block_params": {"ffn_ratio": 2}}
         size: dict[str, Any] = {"embed_dims": (24, 48, 32), "pair_embed_dims": (16, 16), "num_heads": 4}
