@@ -7,6 +7,7 @@ A jet is a row: `E_0`, `PX_0`, `PY_0`, `PZ_0` to `PZ_199` of the hardest constit
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import h5py
 import numpy as np
 
 from clew import Table
-from clew.core.files import atomic_path
 
 CLASSES = ("QCD", "top")
 """The classes by `is_signal_new`."""
@@ -43,8 +43,13 @@ def write_top_tagging(jets: Table, path: Path) -> None:
         values[energy.events[used], place[used] * len(MOMENTUM) + number] = part[used]
     flags = np.stack([np.zeros(len(jets), dtype=np.int64), jets.fixed("label").astype(np.int64)], axis=1)
     names = [f"{part}_{place}" for place in range(CONSTITUENTS) for part in MOMENTUM]
-    with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
-        _write_frame(file, {"values_block_0": ([*names, *TRUTH], values), "values_block_1": (list(FLAGS), flags)})
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")  # the file is written completely, or not at all
+    try:
+        with h5py.File(temporary, "w") as file:
+            _write_frame(file, {"values_block_0": ([*names, *TRUTH], values), "values_block_1": (list(FLAGS), flags)})
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _write_frame(file: h5py.File, blocks: dict[str, tuple[list[str], Any]]) -> None:
