@@ -2,13 +2,13 @@
 
 Top jets against QCD with the selection of the public top-tagging set (zenodo.org/records/2603256), in files of its
 layout, but generated here: Pythia at 14 TeV without multiple interactions, anti-kT with R = 0.8, pT from 550 to 650
-GeV, |eta| < 2, no detector, and a hundredth of the jets. The published networks are those of weaver-core, as
-small as those of clew, and trained by clew: same jets, batches, steps, schedule, optimiser and loss. Batches are
-random: those of jets of similar length, which are the default of `jets`, spoil batch normalisation, which weaver's networks have. The
-learning rate of each network is the one with the best area on validation jets in a shorter training. Boosted trees on
-45 shapes, mass and pT are the tool used today. Test jets are the same for all; figures are means over seeds. The error
-of a difference is that of a paired bootstrap over test jets, and the spread over seeds divided by the root of their
-number.
+GeV, |eta| < 2, no detector, and a hundredth of the jets. The published networks are those of weaver-core, as small as
+those of clew, and trained by clew: same jets, batches, steps, schedule, optimiser and loss. Batches are random: those
+of jets of similar length, which are the default of `jets`, spoil batch normalisation, which weaver's networks have.
+The learning rate of each network is the one with the best area on validation jets in a shorter training. Boosted
+trees on 45 shapes, mass and pT are the tool used today. Test jets are the same for all; figures are means over seeds.
+The error of a difference is that of a paired bootstrap over test jets, and the spread over seeds divided by the root
+of their number.
 
 It works in pieces: it starts nothing after `--seconds`, and continues when called again with the same `--folder`.
 """
