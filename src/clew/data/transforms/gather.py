@@ -20,6 +20,7 @@ class GatherItems(Transform):
     """
 
     kind: Literal["gather_items"] = "gather_items"
+    """Name of the transform."""
     columns: Annotated[dict[str, str], Field(min_length=1)]
     """The new columns, each with the beginning of the names of its numbered columns."""
     count: Annotated[int, Field(ge=1)]
