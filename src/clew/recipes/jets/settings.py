@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -132,10 +132,12 @@ class JetsConfig(JetTaggingConfig):
     @model_validator(mode="after")
     def _inputs(self) -> Self:
         count = len(self.constituents.inputs)
-        if any(place >= count for place in self.model.named_inputs):
+        model: Any = self.model
+        named = model.named_inputs if isinstance(model, JetsNetworkConfig) else ()  # a recipe may have another network
+        if any(place >= count for place in named):
             raise ValueError(
                 f"model.coordinates and model.momentum are numbers of constituents.inputs, from 0 to {count - 1}, "
-                f"got {list(self.model.named_inputs)}"
+                f"got {list(named)}"
             )
         return self
 
