@@ -96,6 +96,17 @@ class TestSameItems(HitContract):
     transform = transforms.SameItems(columns=("x", "loose"))
 
 
+class TestGatherItems(HitContract):
+    transform = transforms.GatherItems(columns={"part_px": "PX_", "part_py": "PY_"}, count=3)
+
+    def events(self) -> Table:
+        """Two columns of at most three items, the third filled up with zeros in most events."""
+        events, rng = super().events(), np.random.default_rng(5)
+        lengths = rng.integers(0, 4, len(events))
+        names = [f"{part}_{place}" for part in ("PX", "PY") for place in range(3)]
+        return events.join({name: rng.normal(size=len(events)) * (int(name[-1]) < lengths) for name in names})
+
+
 class TestReweight(HitContract):
     transform = transforms.Reweight(columns={"pt": (0.0, 10.0, 30.0, 1000.0)})
 

@@ -13,6 +13,7 @@ from clew import settings
 from tests.cli import done
 
 from . import ROOT
+from .test_toptagging import momenta, public_file
 
 PAGE = (ROOT / "docs" / "reference" / "recipes" / "jets.md").read_text()
 
@@ -35,6 +36,16 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert {"jet_pt", "score_top", "score_q"} <= set(file["predictions"].keys())
     exec(_block("python"), {})
     assert (tmp_path / "roc.pdf").stat().st_size > 5000
+
+
+@pytest.mark.long
+def test_the_page_s_commands_for_the_public_files_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 200), ("val", 40), ("test", 50)):
+        public_file(tmp_path / f"{split}.h5", momenta(count), format="table")
+    for line in _block("sh", 1).splitlines():
+        printed = done(*shlex.split(line.replace("--dataset dataset", "--dataset dataset --epochs 1"))[1:])
+    assert "rejection 30" in printed
 
 
 def test_the_page_s_settings_are_valid(tmp_path: Path) -> None:

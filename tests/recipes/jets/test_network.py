@@ -13,21 +13,24 @@ from torch import nn
 from clew import Ragged, Table
 from clew.data.dataset.batch import to_batch
 from clew.recipes.jets.cloud import SHAPES, CloudPixels, PixelCloud, shapes
-from clew.recipes.jets.network import SEQUENCE_NETWORKS, ImageNet, Perceptron, padded, random_flips
+from clew.recipes.jets.edge_convolution import Neighbours
+from clew.recipes.jets.network import SEQUENCE_NETWORKS, ImageNet, Perceptron, Transformer, padded, random_flips
 from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
-SMALL = JetsNetworkConfig(width=16, layers=2)
+SMALL = JetsNetworkConfig(width=16, layers=2, neighbours=4)
+SETS = {**dict.fromkeys(SEQUENCE_NETWORKS, SMALL), "pairs": SMALL.model_copy(update={"pairs": 8})}
+"""Networks over constituents by kind; "pairs" is a transformer with a network over pairs."""
 OTHERS = torch.randn(5, 11, 4), torch.arange(11) < torch.tensor([[1], [11], [3], [8], [2]])
 """More jets than an export has seen, of other lengths."""
 
 
 def _sequence(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    network: nn.Module = SEQUENCE_NETWORKS[kind](4, 3, SMALL)
+    network: nn.Module = SEQUENCE_NETWORKS["transformer" if kind == "pairs" else kind](4, 3, SETS[kind])
     return network.eval()
 
 
-@pytest.mark.parametrize("kind", SEQUENCE_NETWORKS)
+@pytest.mark.parametrize("kind", SETS)
 def test_padding_changes_nothing(kind: str) -> None:
     rng = np.random.default_rng(0)
     column = Ragged.from_lengths(rng.normal(size=(20, 4)).astype(np.float32), [3, 0, 12, 5])
@@ -43,19 +46,45 @@ def test_padding_changes_nothing(kind: str) -> None:
     assert together.isfinite().all()
 
 
-@pytest.mark.parametrize("kind", SEQUENCE_NETWORKS)
+@pytest.mark.parametrize("kind", SETS)
 def test_no_gradient_comes_from_padding(kind: str) -> None:
     values, mask = torch.randn(2, 6, 4, requires_grad=True), torch.arange(6) < torch.tensor([[6], [2]])
     _sequence(kind)(values, mask).sum().backward()
     assert values.grad is not None and (values.grad[1, 2:] == 0).all() and (values.grad[1, :2] != 0).any()
 
 
-def test_a_transformer_does_not_see_the_order() -> None:
-    model, values, mask = _sequence("transformer"), torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool)
+@pytest.mark.parametrize("kind", ["transformer", "pairs", "edgeconv"])
+def test_networks_of_sets_do_not_see_the_order(kind: str) -> None:
+    model, values, mask = _sequence(kind), torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool)
     order = torch.tensor([3, 1, 4, 0, 2])
     torch.testing.assert_close(model(values, mask), model(values[:, order], mask))
+
+
+def test_a_gru_sees_the_order() -> None:
+    values, mask, order = torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool), torch.tensor([3, 1, 4, 0, 2])
     gru = _sequence("gru")
     assert not torch.allclose(gru(values, mask), gru(values[:, order], mask))
+
+
+def test_neighbours_are_the_nearest_real_constituents() -> None:
+    points, mask = torch.randn(3, 7, 2), torch.arange(7) < torch.tensor([[7], [3], [1]])
+    near = Neighbours(points, mask, 4)
+    assert near.real.sum(dim=2)[0].tolist() == [4] * 7 and near.real.sum(dim=2)[1, :3].tolist() == [2] * 3
+    assert not near.real[2].any(dim=1)[0]
+    apart = torch.cdist(points[0], points[0])
+    nearest = apart.fill_diagonal_(torch.inf).topk(4, largest=False).values
+    ways = (near.gather(points)[0] - points[0].unsqueeze(1)).norm(dim=2).sort(dim=1).values
+    torch.testing.assert_close(ways, nearest, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(near.mean(near.gather(points))[1, 0], points[1, 1:3].mean(dim=0))
+
+
+def test_a_network_of_pairs_depends_on_their_distance() -> None:
+    model, values = _sequence("pairs"), torch.randn(1, 2, 4)
+    moved = values + torch.tensor([0.5, 0.5, 0.0, 0.0])
+    assert isinstance(model, Transformer) and model.pairs is not None
+    torch.testing.assert_close(model.pairs(moved), model.pairs(values))
+    far = values * torch.tensor([9.0, 9.0, 1.0, 1.0])
+    assert not torch.allclose(model.pairs(far), model.pairs(values))
 
 
 @pytest.mark.parametrize("side", [1.0, -1.0])
@@ -90,11 +119,11 @@ def test_an_empty_image_has_an_answer(empty: Any) -> None:
     assert empty(2, JetImagesNetworkConfig(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
 
 
-@pytest.mark.parametrize("kind", ["conv", "transformer", "cnn", "cloud", "mlp"])
+@pytest.mark.parametrize("kind", ["conv", "transformer", "pairs", "edgeconv", "cnn", "cloud", "mlp"])
 def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     jets = torch.export.Dim("jets", min=2, max=4096)
     places = torch.export.Dim("places", min=2, max=512)
-    if kind in SEQUENCE_NETWORKS:
+    if kind in SETS:
         model = _sequence(kind)
         example: Any = (torch.randn(3, 7, 4), torch.ones(3, 7, dtype=torch.bool))
         more: Any = OTHERS

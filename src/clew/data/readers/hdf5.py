@@ -1,10 +1,9 @@
-"""The HDF5 reader: tables of clew, or any file whose datasets have one row per event."""
+"""The HDF5 reader: tables of clew, data frames of pandas, or any file whose datasets have one row per event."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
@@ -23,14 +22,12 @@ from clew.data.readers.base import (
     open_file,
 )
 from clew.data.readers.hdf5_check import READ_ERRORS, all_datasets, check_whole, uses_heaps
+from clew.data.readers.hdf5_frames import FrameColumn, check_stored, frames
 from clew.data.readers.hdf5_heap import HeapCheckedStream
 from clew.data.readers.items import ItemCounts
 from clew.data.table import Column, Ragged, Table, hdf5
 from clew.errors import DataError, list_names
 from clew.storage import is_url, local_path
-
-_LARGE, _COMPRESSION = 1 << 30, 20_000
-"""A dataset that states to be larger than both, in bytes and in bytes per stored byte, would only fill the memory."""
 
 
 class Hdf5Reader(ColumnReader):
@@ -41,7 +38,8 @@ class Hdf5Reader(ColumnReader):
     columns: tuple[str, ...] = ()
     """Datasets to read, by path. By default all datasets of numbers, or of lists of numbers. A column has the name of
     the
-    last part of its path. If two would have the same name, it is the whole path with _ for /."""
+    last part of its path. If two would have the same name, it is the whole path with _ for /. In files with data frames
+    of pandas these are the columns of the frames, `NAME` or with several frames `FRAME/NAME`."""
     units: dict[str, str] = {}
     """Units of columns. They replace those of a clew table."""
     chunk: Annotated[int, Setting(ge=1)] = 5000
@@ -77,7 +75,7 @@ class Hdf5Reader(ColumnReader):
 
     def _datasets(self, file: h5py.File) -> dict[str, Any]:
         """Return the datasets to read by the name of their column."""
-        datasets = all_datasets(file)
+        datasets = frames(file) or all_datasets(file)
         columns, optional = (tuple(path.strip("/") for path in paths) for paths in (self.columns, self.optional))
         stripped = self.model_copy(update={"columns": columns, "optional": optional})
         chosen = stripped.columns_to_read(datasets, "dataset")
@@ -138,9 +136,8 @@ def _kind(dataset: Any) -> str:
 
 
 def _column(dataset: Any, name: str, piece: FilePiece) -> Column:
-    size, stored = dataset.dtype.itemsize * math.prod(dataset.shape), dataset.id.get_storage_size()
-    if size > max(_LARGE, _COMPRESSION * stored):
-        raise DataError(f"dataset '{name}' states {size:.1e} bytes in {stored:,} bytes of the file; it is damaged")
+    if not isinstance(dataset, FrameColumn):
+        check_stored(dataset, name)
     values = dataset[piece.start : piece.stop]
     inner = h5py.check_vlen_dtype(dataset.dtype)
     if inner is not None:

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from clew.data.transforms.base import FittedTransform, Transform, fit
 from clew.data.transforms.coordinates import Cartesian, Cylindrical
-from clew.data.transforms.missing_columns import needed_columns
+from clew.data.transforms.gather import GatherItems
+from clew.data.transforms.missing_columns import made_columns, needed_columns
 from clew.data.transforms.reweight import Reweight
 from clew.data.transforms.scale import MinMax, Standard
 from clew.data.transforms.select import Compute, ExpressionText, SameItems, Select, SelectItems
@@ -29,7 +30,8 @@ AnyTransform = Annotated[
     | SelectItems
     | Compute
     | Reweight
-    | SameItems,
+    | SameItems
+    | GatherItems,
     Field(discriminator="kind"),
 ]
 """Any of the transforms below. In YAML the key `kind` selects one."""
@@ -45,6 +47,7 @@ __all__ = [
     "DropSpinning",
     "ExpressionText",
     "FittedTransform",
+    "GatherItems",
     "LengthBuckets",
     "MinMax",
     "Reweight",
@@ -55,5 +58,6 @@ __all__ = [
     "StationLimits",
     "Transform",
     "fit",
+    "made_columns",
     "needed_columns",
 ]

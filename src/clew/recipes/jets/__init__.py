@@ -6,8 +6,9 @@ Read in this order:
    (`jetfeatures`) are the other two
 2. `tagging_recipe.py`: what the three recipes share; `settings.py`: their settings
 3. `inputs.py`: from files to columns, classes and weights; `imagefile.py`: files of images; `images.py`: constituents
-   to images; `generator.py`: synthetic jets from Pythia and fastjet
-4. `network.py`, `cloud.py`: the networks
+   to images; `generator.py`: synthetic jets from Pythia and fastjet; `toptagging.py`: the layout of the public
+   top-tagging files
+4. `network.py`, `edge_convolution.py`, `cloud.py`: the networks
 5. `metrics.py`, `roc_metrics.py`, `rejection_plot.py`: metrics and plots
 
 YAML files of settings are in `configs/`: `clew init NAME --like jets/gru` copies one.

@@ -13,11 +13,13 @@ from clew import Ragged, Section, Table, readers
 from clew.data.transforms import (
     Compute,
     ExpressionText,
+    GatherItems,
     Reweight,
     SameItems,
     Select,
     SelectItems,
     Transform,
+    made_columns,
     needed_columns,
 )
 from clew.errors import ConfigError, DataError
@@ -36,6 +38,9 @@ class JetDataConfig(Section):
     """Text files with one line per constituent: the column that numbers jets. Without it, each line is a jet."""
     images: tuple[str, ...] = ()
     """HDF5 files with one dataset of images per class: the names of the datasets, which become the classes."""
+    padded: GatherItems | None = None
+    """Constituents in numbered columns, filled up with zeros, as in the public top-tagging files:
+    `{columns: {part_energy: E_, part_px: PX_}, count: 200}` for `E_0`, `PX_0` to `E_199`, `PX_199`."""
     constituents: tuple[str, ...] = ("part_*",)
     """Columns with one value per constituent: names, or patterns of names."""
     variables: dict[str, ExpressionText] = {}
@@ -73,7 +78,8 @@ class JetDataConfig(Section):
 
     def steps(self) -> list[Transform]:
         """New columns and selections, as transforms."""
-        steps: list[Transform] = [SameItems(columns=self.constituents)]
+        steps: list[Transform] = [self.padded] if self.padded else []
+        steps += [SameItems(columns=self.constituents)]
         steps += [Compute(column=name, expression=text) for name, text in self.variables.items()]
         steps += [Select(where=self.select)] if self.select else []
         return steps + ([SelectItems(where=self.select_constituents)] if self.select_constituents else [])
@@ -105,8 +111,7 @@ def file_columns(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]
     names: dict[str, None] = {}
     for step in [*steps, *(Compute(column=f"input {n}", expression=text) for n, text in enumerate(inputs))]:
         names.update(dict.fromkeys(name for name in needed_columns(step) if name not in computed))
-        if isinstance(step, Compute):
-            computed.add(step.column)
+        computed.update(made_columns(step))
         if isinstance(step, Reweight):
             computed.add("weight")
     return list(names)

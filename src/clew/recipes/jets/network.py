@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
+from clew.recipes.jets.edge_convolution import EdgeConvolution
 from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
 
@@ -96,9 +97,35 @@ class Attention(nn.Module):
         parts = self.project(self.before(state)).view(jets, places, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = f.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        state = state + self.dropout(self.join(mixed.transpose(1, 2).reshape(jets, places, width)))
+        together = torch.cat(mixed.unbind(1), dim=2)  # an exported transpose and reshape would need certain strides
+        state = state + self.dropout(self.join(together))
         grown: Tensor = state + self.dropout(self.expand(self.between(state)))
         return grown
+
+
+class Pairs(nn.Module):
+    """A term of attention for every pair of constituents: a network of their distance and of the smaller and the larger
+    pT, in logarithms. The relative transverse momentum, the share and the mass of a pair are functions of these."""
+
+    def __init__(self, settings: JetsNetworkConfig) -> None:
+        super().__init__()
+        self.coordinates, self.momentum = list(settings.coordinates), settings.momentum
+        self.embed = nn.Sequential(
+            nn.Linear(3, settings.pairs),
+            nn.GELU(),
+            nn.Linear(settings.pairs, settings.pairs),
+            nn.GELU(),
+            nn.Linear(settings.pairs, settings.heads),
+        )
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(jets, constituents, inputs) to (jets, heads, constituents, constituents)."""
+        points, momentum = values[:, :, self.coordinates], values[:, :, self.momentum]
+        apart = ((points.unsqueeze(2) - points.unsqueeze(1)) ** 2).sum(dim=3)
+        one, other = momentum.unsqueeze(2).expand_as(apart), momentum.unsqueeze(1).expand_as(apart)
+        features = [0.25 * torch.log(apart + 1e-5) + 1, torch.minimum(one, other), torch.maximum(one, other)]
+        terms: Tensor = self.embed(torch.stack(features, dim=3))
+        return terms.permute(0, 3, 1, 2)
 
 
 class Transformer(nn.Module):
@@ -108,6 +135,7 @@ class Transformer(nn.Module):
         super().__init__()
         width = settings.width
         self.embed = nn.Sequential(nn.Linear(inputs, width), nn.GELU(), nn.Linear(width, width))
+        self.pairs = Pairs(settings) if settings.pairs else None
         self.layers = nn.ModuleList(Attention(width, settings.heads, settings.dropout) for _ in range(settings.layers))
         self.norm = nn.LayerNorm(width)
         self.head = _head(width, classes, settings.dropout)
@@ -116,6 +144,9 @@ class Transformer(nn.Module):
         attention_mask = (
             (mask | ~mask.any(dim=1, keepdim=True)).unsqueeze(1).unsqueeze(1)
         )  # attention over nothing would be NaN
+        if self.pairs is not None:
+            terms = self.pairs(values * mask.unsqueeze(2))
+            attention_mask = terms.masked_fill(~attention_mask, -torch.inf)
         state = self.embed(values)
         for layer in self.layers:
             state = layer(state, attention_mask)
@@ -123,7 +154,12 @@ class Transformer(nn.Module):
         return logits
 
 
-SEQUENCE_NETWORKS: dict[str, Any] = {"gru": Recurrent, "conv": Convolution, "transformer": Transformer}
+SEQUENCE_NETWORKS: dict[str, Any] = {
+    "gru": Recurrent,
+    "conv": Convolution,
+    "transformer": Transformer,
+    "edgeconv": EdgeConvolution,
+}
 """Networks by `model.kind`."""
 
 

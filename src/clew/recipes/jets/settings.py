@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from clew.recipes.jets.metrics import JetsMetricsConfig
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Place = Annotated[int, Field(ge=0)]
 
 KINEMATIC_INPUTS = (
     "part_deta",
@@ -83,8 +84,9 @@ class ConstituentsConfig(Section):
 class JetsNetworkConfig(Section):
     """A network over constituents."""
 
-    kind: Literal["gru", "conv", "transformer"] = "gru"
-    """The network: recurrent, convolutions along the sequence, or attention."""
+    kind: Literal["gru", "conv", "transformer", "edgeconv"] = "gru"
+    """The network: recurrent, convolutions along the sequence, attention, or convolutions over the edges to nearest
+    neighbours (as ParticleNet)."""
     width: Count = 64
     """Width of the hidden layers."""
     layers: Count = 2
@@ -93,6 +95,15 @@ class JetsNetworkConfig(Section):
     """Attention heads (transformer)."""
     kernel: Count = 5
     """Kernel size (convolution); odd."""
+    neighbours: Count = 8
+    """Nearest neighbours of every constituent (edgeconv)."""
+    pairs: Annotated[int, Field(ge=0)] = 0
+    """Width of a network over pairs of constituents, whose output is added to attention (transformer), as in the
+    Particle Transformer. 0: none."""
+    coordinates: tuple[Place, Place] = (0, 1)
+    """The inputs that are eta and phi, by their number, from 0: for nearest neighbours and pairs."""
+    momentum: Place = 3
+    """The input that is a logarithm of pT, by its number, from 0: for pairs."""
     dropout: Share = 0.0
     """Share of hidden values that are set to zero in training."""
 
@@ -104,12 +115,31 @@ class JetsNetworkConfig(Section):
             raise ValueError(f"kernel must be odd, so that a constituent is in its centre, got {self.kernel}")
         return self
 
+    @property
+    def named_inputs(self) -> tuple[int, ...]:
+        """The inputs that the network uses by their number."""
+        if self.kind == "edgeconv":
+            return self.coordinates
+        return (*self.coordinates, self.momentum) if self.kind == "transformer" and self.pairs else ()
+
 
 class JetsConfig(JetTaggingConfig):
     """Settings of the recipe `jets`."""
 
     constituents: ConstituentsConfig = ConstituentsConfig()
     model: JetsNetworkConfig = JetsNetworkConfig()
+
+    @model_validator(mode="after")
+    def _inputs(self) -> Self:
+        count = len(self.constituents.inputs)
+        model: Any = self.model
+        named = model.named_inputs if isinstance(model, JetsNetworkConfig) else ()  # a recipe may have another network
+        if any(place >= count for place in named):
+            raise ValueError(
+                f"model.coordinates and model.momentum are numbers of constituents.inputs, from 0 to {count - 1}, "
+                f"got {list(named)}"
+            )
+        return self
 
 
 class FeaturesConfig(Section):
