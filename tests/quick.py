@@ -1,7 +1,8 @@
 """`-p tests.quick`: only what runs within the test process, for the inner loop (`make test-quick`).
 
 A test that starts a process, forks or listens at a socket is skipped at the moment when it does so: no list has to be
-kept. A library may turn the exception of the skip into one of its own: then the failure of the test counts as a skip.
+kept. A library may turn the exception of the skip into one of its own: then the failure of the test counts as a skip,
+and so does the same failure of a fixture in later tests.
 Git is allowed: a run records the commit, which takes milliseconds. Tests with a browser are left out, too, and property
 tests try few examples. `make test-quick` also leaves out tests marked `slow` (more than about a CPU second within the
 test process) and `long`.
@@ -22,11 +23,15 @@ from hypothesis import HealthCheck, settings
 _EXAMPLES = 5
 _refusals: list[str] = []
 """What the running test tried to start."""
+_consequences: list[BaseException] = []
+"""Failures that followed from a refusal. Those of a fixture are raised again in every test that has it."""
 _real_start: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     os.environ["CLEW_TEST_FORK"] = "none"
+    for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):  # of what was refused half-way
+        config.addinivalue_line("filterwarnings", f"ignore::{kind}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
@@ -40,11 +45,14 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and _refusals:
+    if report.failed and call.excinfo and (_refusals or any(call.excinfo.value is each for each in _consequences)):
+        _consequences.append(call.excinfo.value)
         report.outcome = "skipped"
-        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {_refusals[0]}")
+        report.longrepr = (str(item.path), item.location[1] or 0, "Skipped: not quick: it starts a process or a server")
     return report
 
 
