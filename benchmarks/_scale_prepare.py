@@ -79,9 +79,9 @@ def again(raw: Path, folder: Path) -> float:
 
 
 def busy() -> float:
-    """Return the seconds for which the cores of this machine have worked, for all processes."""
-    times = psutil.cpu_times()
-    return float(times.user + times.system)
+    """Return the seconds for which the cores that this process may use have worked, for all processes."""
+    times, cores = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
+    return float(sum(times[core].user + times[core].system for core in cores))
 
 
 def mpiexec() -> list[str]:

@@ -26,9 +26,9 @@ from clew.training.api import resume
 from clew.training.config import TrainConfig
 from clew.training.training_data import make_sampler
 
-PER_RANK = {"tracking": 32, "particleflow": 4}
+PER_RANK = {"tracking": 32, "particleflow": 4, "lartpc": 4}
 """Events per rank. An event of particle flow costs a core seconds."""
-SETTINGS = {"tracking": (), "particleflow": ("generator.kind=parametric",)}
+SETTINGS = {"tracking": (), "particleflow": ("generator.kind=parametric",), "lartpc": ()}
 STEPS = {"particleflow": 3}
 """Steps of a task whose steps take seconds; others train for a time."""
 PRELOAD = ["torch._dynamo", "torch.distributed", "clew.training.loop"]

@@ -1,4 +1,4 @@
-"""How true generated showers are: the flow, the distilled flow and the GAN against Geant4.
+"""How true generated showers are: the flow, the distilled flows and the GAN against Geant4.
 
     clew data generate fastsim --set generator.kind=geant4 --set generator.energy=[1,30] --events 40000 --output showers
     python benchmarks/quality_fastsim.py --showers showers --folder work
@@ -37,7 +37,7 @@ from clew.recipes.fastsim.quality.comparison import compare_sources
 from clew.recipes.fastsim.quality.config import QualityConfig
 from clew.settings import load_settings
 
-LIMITS = {"flow": (0.65, 0.60), "distilled": (0.75, 0.75)}
+LIMITS = {"flow": (0.65, 0.60), "distilled": (0.75, 0.75), "small": (0.75, 0.75)}
 """Largest AUC on voxels and on high-level features."""
 TINY = ("model.width=24", "model.depth=1", "model.layer_width=32", "model.layer_depth=1", "model.channels=4")
 OPTIMIZER = (
@@ -47,15 +47,18 @@ OPTIMIZER = (
 KINDS = {
     "flow": (*OPTIMIZER, "train.optimizer.lr=1e-3"),
     "distilled": (*OPTIMIZER, "train.optimizer.lr=3e-4"),
+    "small": (*OPTIMIZER, "train.optimizer.lr=1e-3", "model.student_width=72", "model.student_depth=3"),
     "gan": (),
 }
+"""The models by name. `small` is a distilled flow with a small student, for processors."""
 TRIAL_MINUTES = 0.2
 """Length of the training that measures the speed."""
 
 
 def settings(kind: str, arguments: argparse.Namespace) -> list[str]:
-    more = [f"model.kind={kind}", *KINDS[kind], *(TINY if arguments.quick else ())]
-    if kind == "distilled":
+    model = "distilled" if kind == "small" else kind
+    more = [f"model.kind={model}", *KINDS[kind], *(TINY if arguments.quick else ()), *arguments.set]
+    if model == "distilled":
         more += [f"model.teacher={arguments.folder / 'flow'}", f"model.steps={arguments.steps}"]
     if torch.cuda.is_available():
         more += ["train.precision=bf16", f"train.compile={str(arguments.compile and kind != 'gan').lower()}"]
@@ -69,7 +72,7 @@ def train(kind: str, dataset: Dataset, arguments: argparse.Namespace) -> Run | N
         return Run.open(path)
     if kind not in arguments.kinds.split(","):
         return None
-    minutes = {"flow": arguments.flow, "distilled": arguments.distilled, "gan": arguments.gan}[kind]
+    minutes = getattr(arguments, kind)
     epochs = possible_epochs(kind, dataset, minutes, arguments)
     loaded = load_settings("fastsim", [*settings(kind, arguments), f"train.epochs={epochs}"])
     return clew.train(loaded.recipe, dataset, config=loaded.train, output=path)
@@ -101,15 +104,16 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     test = dataset.read("test", columns=("incident_energy", "voxels"))
     true = Showers(test.fixed("incident_energy"), test.fixed("voxels"))
     sheet.state("training showers", dataset.splits["train"], "")
-    facts: dict[str, Any] = {"showers": dict(dataset.splits)}
-    for kind in KINDS:
+    record = work / "quality.json"
+    facts: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {"showers": dict(dataset.splits)}
+    for kind in (each for each in KINDS if each not in facts):
         start = time.monotonic()
         run = train(kind, dataset, arguments)
         if run is None:
             continue
         sheet.state(f"{kind}: seconds of training, now", time.monotonic() - start, "s")
         facts[kind] = evaluate(sheet, kind, run, true, arguments)
-        (work / "quality.json").write_text(json.dumps(facts, indent=1))
+        record.write_text(json.dumps(facts, indent=1))
     return facts
 
 
@@ -148,10 +152,12 @@ if __name__ == "__main__":
     parser = options(__doc__, "small networks, two epochs of classifiers")
     parser.add_argument("--showers", nargs="+", required=True, help="files or folders of Geant4 showers")
     parser.add_argument("--folder", type=Path, help="where runs are kept")
-    parser.add_argument("--kinds", default="flow,distilled,gan", help="models to train")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="models to train")
     parser.add_argument("--compile", action="store_true", help="train compiled flows, on a GPU")
     parser.add_argument("--flow", type=float, default=12, help="minutes of training of the flow")
     parser.add_argument("--distilled", type=float, default=4, help="of the distilled flow")
-    parser.add_argument("--steps", type=int, default=1, help="steps of the distilled flow")
+    parser.add_argument("--small", type=float, default=4, help="of the small distilled flow")
+    parser.add_argument("--steps", type=int, default=1, help="steps of the distilled flows")
     parser.add_argument("--gan", type=float, default=3, help="of the GAN")
+    parser.add_argument("--set", action="append", default=[], help="a setting of all models: model.layer_width=128")
     sys.exit(main(measure, parser))

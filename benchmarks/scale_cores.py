@@ -4,7 +4,8 @@
     python benchmarks/scale_cores.py --tables scaling.json
 
 Measurements are made in order of their value, and the file is written after each one. Those for which no time is left
-are skipped and named. Nothing else should run on the machine: core seconds are counted for the whole machine.
+are skipped and named. Nothing else should run on the cores that are used: `taskset` chooses them, and core seconds are
+counted for them, whatever runs there.
 """
 
 from __future__ import annotations
@@ -126,10 +127,11 @@ def training(study: Study, folder: Path, raw: list[str], arguments: argparse.Nam
         name = f"1 master, {workers} workers"
         work = partial(masters, "downpour", workers, data["tracking"], folder, arguments.seconds)
         study.measure("asynchronous", name, 2 * arguments.seconds + 8, work)
-    if study.left > 60:
-        data["particleflow"] = small_dataset("particleflow", folder / "particleflow", largest, [])
-        for ranks_ in arguments.ranks:
-            _rank_point(study, data, TrainingPoint("particleflow", "per rank", ranks_), folder, arguments)
+    for task in ("particleflow", "lartpc"):
+        if study.left > 60:
+            data[task] = small_dataset(task, folder / task, largest, [])
+            for ranks_ in arguments.ranks:
+                _rank_point(study, data, TrainingPoint(task, "per rank", ranks_), folder, arguments)
     for rule in ("easgd", "diloco"):
         work = partial(masters, rule, largest - 1, data["tracking"], folder, arguments.seconds)
         study.measure("asynchronous", f"{rule}, {largest - 1} workers", 2 * arguments.seconds + 8, work)
