@@ -76,6 +76,20 @@ def test_a_slow_run_without_its_lease_ends_without_a_record(
         assert run.state == "stopped"
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_loses_its_lease_in_its_last_validation_writes_no_validation_and_no_end(
+    flat: Dataset, tmp_path: Path, lease: Lease, workers: int
+) -> None:
+    """Another attempt writes them: this one was too slow to notice before its last step."""
+    losing = recipe("line", revoked=str(lease.path))
+    settings = LONG | {"epochs": 1, "workers": workers}
+    with pytest.raises(LeaseError, match="assigned to another"):
+        TrainingRequest(losing, flat, output=tmp_path / "run", settings=settings).run(lease=lease)
+    run = Run(tmp_path / "run")
+    kinds = {record["kind"] for stream in run.streams() for record in run.records(stream)}
+    assert kinds.isdisjoint({"validation", "end"})
+
+
 def test_work_revoked_before_its_start_is_not_started(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
     lease.revoke()
     with pytest.raises(LeaseError, match="before it started"):

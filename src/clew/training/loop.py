@@ -243,11 +243,26 @@ class _Loop:
             return
         command, stop_requested = self.strategy.received_signals()
         if command == _LEAVE:
-            raise LeaseError(f"{self.run.path} was assigned to another process at step {self.step}")
+            raise self._lease_error()
         if command == _FINISH:
             self.end_reason = f"{self.config.minutes:g} minutes are over"
         elif (command or stop_requested) and inside_epoch:
             self._save(stop=stop_requested)
+
+    def _lease_error(self) -> LeaseError:
+        return LeaseError(f"{self.run.path} was assigned to another process at step {self.step}")
+
+    def _check_lease(self) -> None:
+        """Make sure that the run still belongs to these processes, before something is written that must be there once.
+
+        Every rank must call it: one of them has the lease, and all of them leave together.
+
+        Raises:
+            LeaseError: It does not.
+        """
+        self.stop.renew_lease(now=True)
+        if any(self.strategy.gather(self.stop.lease_lost)):
+            raise self._lease_error()
 
     def _record_is_due(self, statistics: StepStatistics) -> bool:
         interval = self.config.log_every
@@ -300,6 +315,7 @@ class _Loop:
 
     def _record_validation(self, result: ValidationResult, **more: Any) -> bool:
         """Write a validation to the records. Return whether its weights are the best so far."""
+        self._check_lease()
         loading = dict(self.loader.store.facts)
         self.writer.write(
             "validation", **result.facts, metrics=result.metrics, seconds=result.seconds, loading=loading, **more
@@ -333,8 +349,8 @@ class _Loop:
             StoppedError: The training stops here, and can be resumed.
         """
         state = self._state()
-        self.stop.renew_lease()
-        if self.strategy.rank == 0 and not self.stop.lease_lost:
+        self._check_lease()
+        if self.strategy.rank == 0:
             with self.trace.span(CHECKPOINT):
                 self._record_checkpoints(wait=True)
                 self.saver.save(self.step, state)

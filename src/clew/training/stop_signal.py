@@ -107,7 +107,11 @@ class StopSignal:
         """Whether the run belongs to another process now. Then nothing may be written any more."""
         return self._lease is not None and self._lease.lost
 
-    def renew_lease(self) -> None:
-        """Show that this process is alive, and read what the owner of the lease has written."""
+    def renew_lease(self, *, now: bool = False) -> None:
+        """Show that this process is alive, and read what the owner of the lease has written.
+
+        Args:
+            now: Do it even if it was done a moment ago.
+        """
         if self._lease is not None:
-            self._lease.beat()
+            self._lease.beat(now=now)
