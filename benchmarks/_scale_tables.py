@@ -10,7 +10,8 @@ PARTS = ("compute", "communicate", "wait", "io")
 
 def tables(results: Mapping[str, Any]) -> str:
     """Return the tables in Markdown."""
-    texts = [_conditions(results), _preparing(results), _training(results), _asynchronous(results), _many(results)]
+    parts = (_conditions, _preparing, _training, _copies, _asynchronous, _many)
+    texts = [part(results) for part in parts]
     for name in ("skipped", "failed"):
         if results.get(name):
             texts.append(f"{name.capitalize()}: {'; '.join(results[name])}.")
@@ -65,6 +66,17 @@ def _training(results: Mapping[str, Any]) -> str:
     heads = ["task", "batch", "events", "ranks", "events/s", "efficiency", "bound"]
     heads += ["compute", "communicate", "wait", "load"]
     return _table([*heads, "against DDP", "start, s", "MB per rank"], lines) if rows else ""
+
+
+def _copies(results: Mapping[str, Any]) -> str:
+    rows = results.get("copies", [])
+    one = next((row["events_per_second"] for row in rows if row["copies"] == 1), None)
+    lines = []
+    for row in rows:
+        speed = row["events_per_second"]
+        lines.append([row["task"], row["copies"], f"{speed:,.0f}", f"{speed / one / row['copies']:.2f}" if one else ""])
+    heads = ["task", "independent trainings at once", "events/s", "efficiency"]
+    return _table(heads, lines) if rows else ""
 
 
 def _asynchronous(results: Mapping[str, Any]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,35 @@ def _full_steps(run: Run, sizes: BatchCosts) -> tuple[float, dict[str, float], i
 def seconds_of(run: Run) -> float:
     """Return the seconds of all recorded steps."""
     return float(sum(record["seconds"] for record in run.records(run.main_stream, "step")))
+
+
+def copies(task: str, count: int, data: Dataset, folder: Path, seconds: float) -> dict[str, Any]:
+    """Train independently in some processes at once: what the cores can do if nobody waits for anybody.
+
+    Cores that all work are slower than one alone (clock rate, memory, caches): no strategy does better. Only steps
+    are counted during which all processes trained.
+    """
+    outputs = [folder / f"copies-{count}" / str(place) for place in range(count)]
+    outputs[0].parent.mkdir()
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        work = [pool.submit(_copy, task, str(data.path), output, seconds) for output in outputs]
+        steps = [each.result() for each in work]
+    start, end = max(each[0][0] for each in steps), min(each[-1][0] for each in steps)
+    speeds = []
+    for each in steps:
+        inside = [step for step in each[1:] if start < step[0] <= end]
+        speeds.append(sum(events for _, _, events in inside) / sum(spent for _, spent, _ in inside))
+    return {"task": task, "copies": count, "events_per_second": round(sum(speeds), 3), "seconds": round(end - start, 2)}
+
+
+def _copy(task: str, path: str, output: Path, seconds: float) -> list[tuple[float, float, float]]:
+    """Train alone. Return the time of the end, the seconds, and the events of mean cost of each step."""
+    point, data = TrainingPoint(task, "per rank", 1), Dataset(path)
+    config = point.config(log_every=1, minutes=seconds / 60)
+    run = clew.train(_recipe(task), data, config=config, output=output)
+    sizes = BatchCosts(_recipe(task), config, data)
+    records = run.records(run.main_stream, "step")
+    return [(each["time"], each["seconds"], sizes.events(place)) for place, each in enumerate(records)]
 
 
 def masters(rule: str, workers: int, data: Dataset, folder: Path, seconds: float) -> dict[str, Any]:

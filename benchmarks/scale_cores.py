@@ -25,7 +25,7 @@ from typing import Any
 
 from _scale_prepare import Way, again, disk_speed, prepare
 from _scale_tables import tables
-from _scale_training import STEPS, TrainingPoint, masters, ranks, small_dataset, started_and_resumed
+from _scale_training import STEPS, TrainingPoint, copies, masters, ranks, small_dataset, started_and_resumed
 
 from clew.data.prepare.generate import generate
 from clew.recipe import find
@@ -123,6 +123,9 @@ def training(study: Study, folder: Path, raw: list[str], arguments: argparse.Nam
     ways = (("per rank", None), ("own", None), ("per rank", "node"), ("own", "node"))
     for point in [TrainingPoint("tracking", mode, n, bucket) for mode, bucket in ways for n in arguments.ranks]:
         _rank_point(study, data, point, folder, arguments)
+    for count in arguments.ranks:
+        work = partial(copies, "tracking", count, data["tracking"], folder, 2 * arguments.seconds)
+        study.measure("copies", f"{count} independent trainings", 2 * arguments.seconds + 8, work)
     for workers in sorted({1, *(n - 1 for n in arguments.ranks if n > 1)}):
         name = f"1 master, {workers} workers"
         work = partial(masters, "downpour", workers, data["tracking"], folder, arguments.seconds)

@@ -102,3 +102,10 @@ def test_another_package_is_refused(name: str, value: str, reason: str, monkeypa
     with pytest.raises(ConfigError, match=reason) as error:
         simulate(1)
     assert "clew[geant4]" in str(error.value)
+
+
+def test_a_missing_library_of_the_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libGL.so.1").touch()  # found first, and no library
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"cannot load the system's libGL\.so\.1; .*apt-get install libgl1 "):
+        simulate(1)

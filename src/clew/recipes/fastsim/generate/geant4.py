@@ -6,6 +6,7 @@ Geant4 keeps global state and may crash when it ends, so the simulation never ru
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from clew.recipes.fastsim.geometry import CylinderLayer, Geometry
 PACKAGE, VERSION = "geant4-pybind", "0.1.3"
 """The simulation calls C++ symbols and reads C++ objects of this version of the package."""
 PARTICLES = ("electron", "photon")
+SYSTEM_PACKAGES = "libgl1 libx11-6 libxext6 libsm6 libice6"
+"""Debian packages of the shared libraries that the package loads and does not contain."""
 
 
 def make_showers(
@@ -41,7 +44,7 @@ def make_showers(
         threshold are 0.
 
     Raises:
-        ConfigError: The particle has no models, or Geant4 is not installed.
+        ConfigError: The particle has no models, or Geant4 or a library that it loads is not installed.
         WorkerError: The simulation failed.
     """
     check_geant4(particle)
@@ -63,7 +66,13 @@ def make_showers(
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if ended.returncode != 0 or not (folder / "voxels.npy").exists():
             lines = [line for line in ended.stderr.splitlines() if line.strip()]
-            raise WorkerError(f"Geant4 ended with code {ended.returncode}: {lines[-1] if lines else 'no message'}")
+            message = lines[-1] if lines else "no message"
+            if missing := re.match(r"ImportError: (?:\S*/)?(lib[^/\s]+\.so[.\d]*): ", message):
+                raise ConfigError(
+                    f"generator.kind geant4: Geant4 cannot load the system's {missing[1]}; "
+                    f"on Debian or Ubuntu: apt-get install {SYSTEM_PACKAGES}"
+                )
+            raise WorkerError(f"Geant4 ended with code {ended.returncode}: {message}")
         silicon = np.load(folder / "voxels.npy")
     voxels = silicon / materials.SAMPLING_FRACTION
     return np.where(voxels < materials.THRESHOLD, 0.0, voxels)
