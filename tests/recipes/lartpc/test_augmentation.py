@@ -47,7 +47,8 @@ def centred(events: int = 40) -> Tensor:
 def changed(images: Tensor, module: Augmentation) -> Tensor:
     """Return the changed images."""
     index, charge, offsets = listed(images)
-    return dense_images(*module(index, charge, offsets), offsets, *images.shape[1:])[:, 0]
+    index, charge = module(index, charge, offsets)
+    return dense_images(index, charge, offsets, images.shape[1], images.shape[2])[:, 0]
 
 
 def lists(count: int, seed: int = 0) -> Pixels:
@@ -114,7 +115,7 @@ def test_no_place_stands_twice_and_all_are_in_the_image() -> None:
     index, charge, offsets = listed((torch.rand(5, 60, 40) < 0.5) * torch.rand(5, 60, 40))
     module = augmentation(shift_wires=0.9, shift_ticks=0.9, flip_ticks=0.5, charge_scale=0.1, dropped_wires=0.1)
     new, value = module(index, charge, offsets)
-    assert new.dtype == torch.int32 and 0 <= new.min() and new.max() < 60 * 40 and (value >= 0).all()
+    assert new.dtype == torch.int32 and new.min() >= 0 and new.max() < 60 * 40 and (value >= 0).all()
     for first, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         assert len(new[first:end].unique()) == end - first
 

@@ -58,9 +58,9 @@ class LArTPCAugmentConfig(Section):
     enabled: bool = False
     """Whether to change images."""
     shift_wires: Share = 0.05
-    """Largest shift along the wires, to both sides, as a fraction of the wires. Charge that leaves the image is lost."""
+    """Largest shift across the wires, to both sides, as a fraction of all wires. Charge that leaves is lost."""
     shift_ticks: Share = 0.1
-    """Largest shift along the drift, to both sides, as a fraction of the ticks."""
+    """Largest shift along the drift, to both sides, as a fraction of all ticks."""
     flip_ticks: Probability = 0.5
     """Probability of a mirror image along the drift: the first tick becomes the last one."""
     charge_scale: Share = 0.05
