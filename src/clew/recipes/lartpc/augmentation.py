@@ -56,22 +56,25 @@ class Augmentation(nn.Module):
         """
         if not self.training or not index.shape[0]:
             return index, charge
-        (wires, ticks), items = self.size, index.shape[0]
+        wires, ticks = self.size
         keys = _hash(image_keys(index, charge, offsets) + _hash(_hash(self.seed) + self.epoch))
-        places = torch.arange(items, device=index.device)
-        image = torch.searchsorted(offsets[1:], places, right=True).clamp(max=offsets.shape[0] - 2)
-        wire, tick = (each.long() for each in (index // self.columns, index % self.columns))
+        places = torch.arange(index.shape[0], device=index.device)
+        image = torch.searchsorted(offsets[1:], places, right=True, out_int32=True).clamp(max=offsets.shape[0] - 2)
+        wire, tick = index // self.columns, index % self.columns
         flipped = uniform(keys, _FLIP) < self.settings.flip_ticks
-        tick = torch.where(flipped[image], ticks - 1 - tick, tick)
-        wire = wire + _shift(keys, _WIRES, self.settings.shift_wires * wires)[image]
-        tick = tick + _shift(keys, _TICKS, self.settings.shift_ticks * ticks)[image]
+        tick = torch.where(flipped.index_select(0, image), ticks - 1 - tick, tick)
+        wire = wire + _shift(keys, _WIRES, self.settings.shift_wires * wires).index_select(0, image)
+        tick = tick + _shift(keys, _TICKS, self.settings.shift_ticks * ticks).index_select(0, image)
         inside = (wire >= 0) & (wire < wires) & (tick >= 0) & (tick < ticks)
         wire, tick = wire % wires, tick % ticks  # outside, a place that no other pixel of the image has
-        wire_keys = keys[:, None] + _hash(torch.arange(wires, device=index.device))
-        used = uniform(wire_keys, _DROP) >= self.settings.dropped_wires
+        factor = self._wire_factors(keys).view(-1).index_select(0, image * wires + wire) * inside
+        return wire * self.columns + tick, charge * factor.to(charge.dtype)
+
+    def _wire_factors(self, keys: Tensor) -> Tensor:
+        """Return the factor of the charges of every wire (events, wires): 0 for dropped ones."""
         scale = 1 + self.settings.charge_scale * (2 * uniform(keys, _SCALE) - 1)
-        factor = torch.where(inside & used.view(-1)[image * wires + wire], scale[image], 0.0)
-        return (wire * self.columns + tick).to(index.dtype), charge * factor.to(charge.dtype)
+        wire_keys = keys[:, None] + _hash(torch.arange(self.size[0], device=keys.device))
+        return scale[:, None] * (uniform(wire_keys, _DROP) >= self.settings.dropped_wires)
 
 
 def image_keys(index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
@@ -93,7 +96,7 @@ def uniform(keys: Tensor, draw: int) -> Tensor:
 def _shift(keys: Tensor, draw: int, largest: float) -> Tensor:
     """Return a whole number between -largest and largest for each key, all equally likely."""
     reach = int(largest)
-    return (uniform(keys, draw) * (2 * reach + 1)).long().clamp(max=2 * reach) - reach
+    return (uniform(keys, draw) * (2 * reach + 1)).int().clamp(max=2 * reach) - reach
 
 
 def _hash(values: Tensor) -> Tensor:
