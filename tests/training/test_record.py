@@ -221,8 +221,13 @@ def _images(folder: Path) -> tuple[Recipe, Table]:
     return LArTPC(LArTPCConfig(image=ImageConfig(rows=SIDE, columns=SIDE))), particles(120)
 
 
+def _augmented_images(folder: Path) -> tuple[Recipe, Table]:
+    more = {"augment": {"enabled": True}, "loss": {"label_smoothing": 0.1}}
+    return LArTPC(LArTPCConfig.model_validate({"image": {"rows": SIDE, "columns": SIDE}, **more})), particles(120)
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("make_training", [_fixed, _game, _flow, _images])
+@pytest.mark.parametrize("make_training", [_fixed, _game, _flow, _images, _augmented_images])
 def test_a_replayed_training_is_the_plain_one(tmp_path: Path, make_training: Any) -> None:
     chosen, events = make_training(tmp_path)
     events.save(tmp_path / "events.h5")

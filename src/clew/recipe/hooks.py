@@ -35,6 +35,8 @@ class TrainingPlan:
     """The setting `train.schedule.name`."""
     clip: float | None = None
     precision: str = "float32"
+    seed: int = 0
+    """The setting `train.seed`."""
 
 
 class TakenSteps(dict[str, Loss]):

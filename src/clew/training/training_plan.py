@@ -27,4 +27,5 @@ def training_plan(config: TrainConfig, steps_per_epoch: int, strategy: Strategy)
         schedule=config.schedule.name,
         clip=config.clip,
         precision=config.precision,
+        seed=config.seed,
     )

@@ -12,6 +12,7 @@ import pytest
 import clew
 from clew import Dataset, Ragged, Run, Table, settings
 from clew.errors import ConfigError, DataError
+from clew.metrics import Confusion
 from clew.recipes.lartpc import LArTPC
 from clew.recipes.lartpc.columns import CLASSES
 from tests.cli import clew as command
@@ -44,6 +45,9 @@ def test_it_learns(trained: Trained) -> None:
 def test_an_evaluation_draws_the_confusion_table(trained: Trained) -> None:
     result = clew.evaluate(trained[1])
     assert result.metrics["confusion"].value == pytest.approx(result.metrics["accuracy"].value)
+    confusion, scores = (result.metrics[name] for name in ("confusion", "summed_scores"))
+    assert isinstance(confusion, Confusion) and isinstance(scores, Confusion)
+    np.testing.assert_allclose(scores.counts.sum(axis=1), confusion.counts.sum(axis=1))
     drawn = [json.loads(each.read_text()) for each in sorted((trained[1].plots / "test").glob("*confusion*.json"))]
     assert list(drawn[0]["data"][0]["x"]) == list(CLASSES)
     assert list((trained[1].plots / "test").glob("*accuracy_energy*.json"))

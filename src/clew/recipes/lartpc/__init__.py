@@ -10,6 +10,7 @@ Read the files in this order:
     event_files.py    the readers of image files
     images.py         images as lists of pixels: conversion, checks, shrinking
     network.py        the network
+    augmentation.py   random changes of training images
     ops.py            one block of the network as one torch operation
     kernels/          the blocks on CPUs and GPUs (start with kernels/__init__.py)
     metrics.py        the metrics

@@ -22,7 +22,10 @@ def softmax(logits: Any) -> Floats:
 
 
 def make_metrics(samples: Table, logits: Any, edges: Sequence[float]) -> dict[str, metrics.Metric]:
-    """Return accuracy, efficiency and purity of each class, the confusion table, and accuracy against energy."""
+    """Return accuracy, efficiency and purity of each class, the confusion table, and accuracy against energy.
+
+    `summed_scores` is a table like the confusion table, with the sums of the predicted probabilities as its entries.
+    """
     label, weights = samples.fixed(LABEL), samples.weights
     predicted = np.asarray(logits).argmax(axis=1)
     results: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(predicted == label, weights)}
@@ -31,6 +34,9 @@ def make_metrics(samples: Table, logits: Any, edges: Sequence[float]) -> dict[st
         results[f"{name}/efficiency"] = metrics.Ratio.of(selected[true], weights[true])
         results[f"{name}/purity"] = metrics.Ratio.of(true[selected], weights[selected])
     results["confusion"] = metrics.Confusion.of(predicted, label, CLASSES, weights)
+    scores = softmax(logits) * np.asarray(weights, dtype=np.float64)[:, None]
+    sums = np.stack([scores[label == number].sum(axis=0) for number in range(len(CLASSES))])
+    results["summed_scores"] = metrics.Confusion(sums, CLASSES)
     if ENERGY in samples:
         results["accuracy_energy"] = metrics.Binned.of(
             samples.fixed(ENERGY), predicted == label, edges, axis="energy [GeV]", label="accuracy", weights=weights

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from clew.recipes.lartpc import ops
+from clew.recipes.lartpc.augmentation import Augmentation
 from clew.recipes.lartpc.columns import CLASSES
 from clew.recipes.lartpc.kernels import portable
 
@@ -23,9 +24,24 @@ class ParticleNet(nn.Module):
 
     The kind `cells` computes only where pixels are (`ops`). The kind `dense` uses plain PyTorch on dense images. Both
     give the same results and have the same parameter names.
+
+    Args:
+        height: Rows of an image.
+        width: Columns of an image.
+        kind: `cells` or `dense`.
+        dropout: Share of the inputs of the dense layers that are set to zero in training.
+        augmentation: Changes the images in training.
     """
 
-    def __init__(self, height: int, width: int, kind: str = "cells") -> None:
+    def __init__(
+        self,
+        height: int,
+        width: int,
+        kind: str = "cells",
+        *,
+        dropout: float = 0.0,
+        augmentation: Augmentation | None = None,
+    ) -> None:
         super().__init__()
         self.height, self.width, self.kind = height, width, kind
         self.blocks = nn.ModuleList(
@@ -33,9 +49,12 @@ class ParticleNet(nn.Module):
         )
         cells = (height // ops.POOL ** len(CHANNELS)) * (width // ops.POOL ** len(CHANNELS))
         self.hidden, self.last = nn.Linear(CHANNELS[-1] * cells, HIDDEN), nn.Linear(HIDDEN, len(CLASSES))
+        self.dropout, self.augmentation = nn.Dropout(dropout), augmentation
 
     def forward(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
         """Return logits (events, classes); see `ops.pixels` for the arguments."""
+        if self.augmentation is not None:
+            index, charge = self.augmentation(index, charge, offsets)
         if self.kind == "dense":
             return self.dense(dense_images(index, charge, offsets, self.height, self.width))
         if charge.is_cuda:
@@ -69,7 +88,8 @@ class ParticleNet(nn.Module):
         return list(cast("Iterable[nn.Conv2d]", self.blocks))
 
     def _classify(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.last(f.elu(self.hidden(x.flatten(1))))
+        hidden = f.elu(self.hidden(self.dropout(x.flatten(1))))
+        logits: Tensor = self.last(self.dropout(hidden))
         return logits
 
 

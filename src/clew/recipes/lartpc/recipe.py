@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from clew import Batch
+    from clew.recipe import TrainingHooks, TrainingPlan
+    from clew.recipes.lartpc.augmentation import Augmentation
 
 
 EVENT_COLUMNS = (EVENT, LABEL, ENERGY, "vertex")
@@ -36,6 +38,7 @@ class LArTPC(Recipe):
             "batch_size": 16,
             "optimizer": {"lr": 5e-4, "lr_batch": 16},
             "loading": {"keep": "compressed"},
+            "best": {"metric": "accuracy"},
         }
     }
     columns = (INDEX, CHARGE, LABEL)
@@ -79,8 +82,31 @@ class LArTPC(Recipe):
     def model(self) -> nn.Module:
         from clew.recipes.lartpc.network import ParticleNet
 
-        height, width = self.config.image.network_size
-        return ParticleNet(height, width, self.config.model.kind)
+        (height, width), settings = self.config.image.network_size, self.config.model
+        return ParticleNet(height, width, settings.kind, dropout=settings.dropout, augmentation=self.augmentation())
+
+    def augmentation(self) -> Augmentation | None:
+        """Return what changes the images in training, for the network; None if it is not enabled."""
+        from clew.recipes.lartpc.augmentation import Augmentation
+
+        if not self.config.augment.enabled:
+            return None
+        image = self.config.image
+        return Augmentation(self.config.augment, image.shrunk_size, image.network_size[1])
+
+    def hooks(self, model: nn.Module, plan: TrainingPlan) -> TrainingHooks:
+        """Return the hooks that set the random numbers of the augmentation.
+
+        Raises:
+            ConfigError: Augmentation is enabled, and the network of a recipe that extends this one has none.
+        """
+        if not self.config.augment.enabled:
+            return super().hooks(model, plan)
+        from clew.recipes.lartpc import augmentation
+
+        if not isinstance(self.config.model, LArTPCNetworkConfig):
+            augmentation.check_augmented(model)
+        return augmentation.AugmentationHooks(model, plan)
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         index = batch.ragged(INDEX)
@@ -95,10 +121,11 @@ class LArTPC(Recipe):
         return dict.fromkeys((INDEX, CHARGE), batch.capacity_for(len(batch[INDEX]), bits=4))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy of every event."""
+        """Return the cross-entropy of every event. Labels are smoothed in training only, where there are gradients."""
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(outputs, batch[LABEL], reduction="none")
+        smoothing = self.config.loss.label_smoothing if outputs.requires_grad else 0.0
+        return cross_entropy(outputs, batch[LABEL], reduction="none", label_smoothing=smoothing)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         """Return `score_CLASS` of each class: its predicted probability. The scores of an event add up to 1."""

@@ -14,6 +14,8 @@ from clew.recipes.lartpc.readout import Readout
 
 MIN_SIDE = 625
 """Minimum number of rows and columns: four poolings by 5 reduce it to 1."""
+Share = Annotated[float, Field(ge=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Side = Annotated[int, Field(ge=MIN_SIDE, le=32768)]
 
 
@@ -36,9 +38,43 @@ class ImageConfig(Section):
         return self.rows, self.columns
 
     @property
+    def shrunk_size(self) -> tuple[int, int]:
+        """Rows and columns of the part of the input of the network in which charge can be."""
+        return -(-self.rows // self.shrink), -(-self.columns // self.shrink)
+
+    @property
     def network_size(self) -> tuple[int, int]:
         """Rows and columns of the input of the network."""
-        return max(MIN_SIDE, -(-self.rows // self.shrink)), max(MIN_SIDE, -(-self.columns // self.shrink))
+        rows, columns = self.shrunk_size
+        return max(MIN_SIDE, rows), max(MIN_SIDE, columns)
+
+
+class LArTPCAugmentConfig(Section):
+    """Random changes of the images in training. Validation, evaluation and prediction see images as they are.
+
+    Every image of every epoch gets its own changes, which depend on `train.seed`, the epoch and the image only.
+    """
+
+    enabled: bool = False
+    """Whether to change images."""
+    shift_wires: Share = 0.05
+    """Largest shift across the wires, to both sides, as a fraction of all wires. Charge that leaves is lost."""
+    shift_ticks: Share = 0.1
+    """Largest shift along the drift, to both sides, as a fraction of all ticks."""
+    flip_ticks: Probability = 0.5
+    """Probability of a mirror image along the drift: the first tick becomes the last one."""
+    charge_scale: Share = 0.05
+    """The charges of an image are multiplied by one number, between 1 minus this and 1 plus this."""
+    dropped_wires: Share = 0.01
+    """Probability that a wire of an image has no charge."""
+
+
+class LArTPCLossConfig(Section):
+    """The loss of the training."""
+
+    label_smoothing: Share = 0.0
+    """Probability that is taken from the true class and given to all classes equally. The loss of validations is always
+    the one without smoothing, so that trainings can be compared."""
 
 
 class LArTPCNetworkConfig(Section):
@@ -48,6 +84,8 @@ class LArTPCNetworkConfig(Section):
     """`cells`: compute only where pixels are. `dense`: plain PyTorch on dense images, for comparison."""
     unit: Annotated[float, Field(gt=0)] = 1.0
     """Charge that the network gets as 1, in thousands of electrons."""
+    dropout: Share = 0.0
+    """Share of the inputs of each of the two dense layers that are set to zero in training."""
 
 
 class LArTPCMetricsConfig(Section):
@@ -64,6 +102,8 @@ class LArTPCConfig(Section):
     transforms: tuple[AnyTransform, ...] = ()
     """Transforms of events before they become samples."""
     model: LArTPCNetworkConfig = LArTPCNetworkConfig()
+    augment: LArTPCAugmentConfig = LArTPCAugmentConfig()
+    loss: LArTPCLossConfig = LArTPCLossConfig()
     metrics: LArTPCMetricsConfig = LArTPCMetricsConfig()
     generator: LArTPCGeneratorConfig = LArTPCGeneratorConfig()
     readout: Readout = Readout()

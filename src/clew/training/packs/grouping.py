@@ -39,6 +39,7 @@ def refusal_reason(recipe: Recipe, config: TrainConfig) -> str:
         "the recipe trains an estimator": recipe.has_estimator,
         "the recipe has a step() of its own": type(recipe).step is not Recipe.step,
         "the recipe has optimizers() of its own": type(recipe).optimizers is not Recipe.optimizers,
+        "the recipe has hooks() of its own": type(recipe).hooks is not Recipe.hooks,
         "the recipe has no loss()": type(recipe).loss is Recipe.loss,
         f"train.workers is {config.workers}": config.workers != 1,
         f"train.strategy is {config.strategy}": config.traits.asynchronous,
