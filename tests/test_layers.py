@@ -14,7 +14,9 @@ SOURCE = Path(clew.__file__).parent
 LAYERS = (
     {"version", "errors"},
     {"core", "figure"},
-    {"data.table", "storage", "client.connection", "client.credentials"},
+    {"data.table", "client.credentials"},
+    {"client.server_proof"},
+    {"storage", "client.connection"},
     {"data.expression"},
     {"metrics", "data.transforms", "data.readers", "data.writers", "data.table_cache"},
     {"readers", "transforms"},

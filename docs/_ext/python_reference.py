@@ -11,7 +11,7 @@ from clew import testing
 from clew.runs.frame import runs_frame
 
 FUNCTIONS = ("prepare", "train", "tune", "evaluate", "predict", "generate", "export", "runs")
-RECIPES = ("Recipe", "Section", "Loss", "Batch")
+RECIPES = ("Recipe", "Section", "Loss", "Batch", "TrainingHooks", "TrainingPlan", "TakenSteps")
 DATA = ("Table", "Ragged", "concat", "cached_table", "Dataset")
 RUNS = ("Run", "Client", "log", "artefact")
 SECTIONS: dict[str, tuple[str, ...]] = {

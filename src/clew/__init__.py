@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clew.inference.export.api import export
     from clew.inference.generate import generate
     from clew.inference.predict import predict
-    from clew.recipe import Loss, Recipe
+    from clew.recipe import Loss, Recipe, TakenSteps, TrainingHooks, TrainingPlan
     from clew.runs import Run
     from clew.runs.frame import runs_frame as runs
     from clew.training.api import train
@@ -57,6 +57,9 @@ _NAMES = {
     "Run": "clew.runs",
     "Section": "clew.core.config",
     "Table": "clew.data.table",
+    "TakenSteps": "clew.recipe",
+    "TrainingHooks": "clew.recipe",
+    "TrainingPlan": "clew.recipe",
     "artefact": "clew.distributed",
     "cached_table": "clew.data.table_cache",
     "concat": "clew.data.table",
@@ -80,6 +83,9 @@ __all__ = [
     "Run",
     "Section",
     "Table",
+    "TakenSteps",
+    "TrainingHooks",
+    "TrainingPlan",
     "__version__",
     "artefact",
     "cached_table",

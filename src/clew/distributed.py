@@ -37,6 +37,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from clew.core.files import atomic_path
 from clew.data.dataset import Batch, Dataset
 from clew.data.dataset.loader import Loader
 from clew.data.dataset.sample_store import MemorySamples
@@ -256,10 +257,8 @@ def artefact(path: str | Path, name: str | None = None) -> Path:
     if not chosen or Path(chosen).name != chosen or chosen.startswith("."):
         raise RunError(f"artefact name '{chosen}': give a file name without folders that does not begin with a dot")
     copy = _session_or_setup().run.artefacts / chosen
-    copy.parent.mkdir(exist_ok=True)
-    partial = copy.with_name(f".{chosen}.partial")
-    shutil.copyfile(source, partial)
-    partial.replace(copy)
+    with atomic_path(copy) as temporary:
+        shutil.copyfile(source, temporary)
     return copy
 
 

@@ -17,7 +17,7 @@ def test_the_page_lists_the_routes_of_the_code() -> None:
 
 def test_only_these_routes_need_no_token() -> None:
     unprotected = [(route.method, route.path) for route in route_list() if route.access == "no token"]
-    assert unprotected == [("POST", "/api/v1/session"), ("GET", "/healthz")]
+    assert unprotected == [("GET", "/api/v1/identity"), ("POST", "/api/v1/session"), ("GET", "/healthz")]
 
 
 def test_the_tests_that_the_page_names_exist() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -15,12 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
+import clew
 from clew.core.private_files import private_folder, read_private, write_private
 from clew.data.table import Ragged, Table
 from clew.errors import RunError
 from clew.metrics import Mean
 from clew.training.message_codec import decode, encode
 
+SOURCE = Path(clew.__file__).parent
 MEET = """
 import sys
 from pathlib import Path
@@ -145,3 +148,12 @@ def test_what_ranks_send_arrives_as_it_was() -> None:
     received, metric, nothing = decode(encode((table, Mean(1.0, 2.0), None)))
     assert repr(received) == repr(table) and received.units == table.units and metric == Mean(1.0, 2.0)
     assert received.ragged("x").offsets is received.ragged("y").offsets and nothing is None
+
+
+def test_collective_calls_that_unpickle_are_not_used() -> None:
+    """They execute what a peer sends, and the peers of gloo and MPI prove nothing."""
+    of_torch = r"\.(?:all_gather|broadcast|gather|scatter)_object(?:_list)?\(|\.(?:send|recv)_object_list\("
+    names = rf"{of_torch}|comm\.(?:allgather|bcast)\("
+    files = [file for package in ("training", "inference") for file in (SOURCE / package).rglob("*.py")]
+    assert len(files) > 100
+    assert not [str(file) for file in files if re.search(names, file.read_text())]

@@ -105,7 +105,14 @@ _BODIES: dict[str, dict[str, Any]] = {
     "/studies": {"name": "n", "tune": _TUNE, "external": True},
 }
 """Valid bodies of the routes that take the token of a job, by the end of their paths."""
-_OPEN = {"GET /healthz", "GET /api/v1/me", "POST /api/v1/session", "DELETE /api/v1/session", "POST /api/v1/runs"}
+_OPEN = {
+    "GET /healthz",
+    "GET /api/v1/identity",
+    "GET /api/v1/me",
+    "POST /api/v1/session",
+    "DELETE /api/v1/session",
+    "POST /api/v1/runs",
+}
 """Routes that concern the token itself, or make the run of its job."""
 
 

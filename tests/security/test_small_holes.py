@@ -24,6 +24,8 @@ from torch import nn
 import clew
 from clew import Client, Run
 from clew.client.connection import Connection
+from clew.client.server_proof import PATH as IDENTITY
+from clew.client.server_proof import address_text, proof, token_digest
 from clew.core.private_files import keep_compiled_code_private
 from clew.errors import ConfigError, RunError
 from clew.jobs.batch_script import check_one_line, slurm_directives
@@ -182,6 +184,20 @@ def test_push_does_not_follow_links_out_of_the_run(run_copy: Run, shared_server:
     assert not [name for name in names if "stolen" in name or "folder" in name]
 
 
+@pytest.mark.parametrize("name", ["environment.json", "config.yaml", "dataset.json", "records/rank-7.jsonl", "records"])
+def test_push_refuses_a_run_whose_files_are_links(
+    name: str, run_copy: Run, tmp_path: Path, shared_server: Live
+) -> None:
+    file, private = run_copy.path / name, tmp_path / "private"
+    if file.exists():
+        file.rename(private)
+    else:
+        private.write_text('{"seq": 0, "time": 1.0, "kind": "note", "text": "precious"}\n')
+    file.symlink_to(private)
+    with Connection(shared_server.url, shared_server.token) as link, pytest.raises(RunError, match="is not sent"):
+        Pusher(run_copy, link).push()
+
+
 def test_a_stored_model_does_not_hold_files_that_links_name(run_copy: Run, tmp_path: Path) -> None:
     (tmp_path / "private").write_text("precious")
     (run_copy.code_folder / "stolen.py").symlink_to(tmp_path / "private")
@@ -195,6 +211,7 @@ def test_a_stored_model_does_not_hold_files_that_links_name(run_copy: Run, tmp_p
 class _HostileServer(BaseHTTPRequestHandler):
     """A server whose runs have streams of records with names that lead out of the folder."""
 
+    protocol_version = "HTTP/1.1"
     stream = "../../../stolen"
 
     def do_GET(self) -> None:
@@ -202,9 +219,15 @@ class _HostileServer(BaseHTTPRequestHandler):
         body |= {"items": [{"seq": 0, "time": 1.0, "kind": "note"}], "next": None}
         if self.path.endswith("/streams"):
             body = {"next": {self.stream: 1}}
+        if self.path.startswith(IDENTITY):
+            address = address_text(*self.connection.getsockname())
+            nonce = self.path.rpartition("nonce=")[2]
+            body = {"address": address, "proof": proof(token_digest("clew_x"), nonce, address)}
+        content = json.dumps(body).encode()
         self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
@@ -259,6 +282,15 @@ def test_git_runs_no_program_of_the_working_folder(tmp_path: Path, monkeypatch: 
     author = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
     for words in (["init", "-q"], ["add", "attack"], [*author, "commit", "-qm", "first"]):
         subprocess.run(["git", *words], check=True, capture_output=True, env={**os.environ, "HOME": str(tmp_path)})
-    subprocess.run(["git", "config", "core.fsmonitor", str(tmp_path / "attack")], check=True)
-    assert len(environment.capture()["commit"]) >= 40
+    program = str(tmp_path / "attack")
+    for name in ("core.fsmonitor", "filter.evil.clean", "filter.evil.process"):
+        subprocess.run(["git", "config", name, program], check=True)
+    subprocess.run(["git", "config", "filter.evil.required", "true"], check=True)
+    (tmp_path / ".git" / "info" / "attributes").write_text("* filter=evil\n")
+    assert len(environment.capture()["commit"]) == 40
+    (tmp_path / "attack").write_text(f"{(tmp_path / 'attack').read_text()}# changed\n")
+    assert len(environment.capture()["commit"]) == 41
+    subprocess.run(["git", "config", "filter.a=b.clean", program], check=True)
+    (tmp_path / ".git" / "info" / "attributes").write_text("* filter=a=b\n")
+    assert environment.capture()["commit"] == ""
     assert not (tmp_path / "attacked").exists()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import marshal
 import os
 import shutil
 import zipfile
@@ -102,6 +104,19 @@ def test_a_folder_that_was_moved_is_still_from_elsewhere(brought: Run, attacked:
     moved = Run.open(shutil.move(brought.path, tmp_path / "mine"))
     with pytest.raises(RunError, match=NOT_YOURS):
         clew.evaluate(moved, split="val")
+    assert not attacked.exists()
+
+
+def test_byte_code_in_a_run_is_not_executed(trained: Run, attacked: Path, tmp_path: Path) -> None:
+    """A reader of the source would not see what such a file does."""
+    run = Run.open(shutil.copytree(trained.path, tmp_path / "copy"))
+    source = next(run.code_folder.rglob("network.py"))
+    code = compile(f"open({str(attacked)!r}, 'w')\n{MODEL}", str(source), "exec")
+    cached = Path(importlib.util.cache_from_source(str(source)))
+    cached.parent.mkdir(exist_ok=True)
+    unchecked = (1).to_bytes(4, "little") + bytes(8)  # of a file whose source is never compared (PEP 552)
+    cached.write_bytes(importlib.util.MAGIC_NUMBER + unchecked + marshal.dumps(code))
+    assert len(clew.predict(run, np.ones((3, 2), dtype=np.float32))) == 3
     assert not attacked.exists()
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.server.conftest import Live
 
-OPEN = {("GET", "/healthz"), ("POST", "/api/v1/session")}
-"""Routes that need no token: one returns no data, the other takes a token."""
+OPEN = {("GET", "/healthz"), ("GET", "/api/v1/identity"), ("POST", "/api/v1/session")}
+"""Routes that need no token: one returns no data, one proves that the server knows a token, one takes a token."""
 TURNED_AWAY = (401, 429)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from clew.client.server_proof import ServerCheck
 from clew.core.files import atomic_path
 from clew.errors import ConfigError, ServerError
 
@@ -25,13 +26,16 @@ _UPLOAD_SECONDS = 600
 class Connection:
     """A connection to a server. Several threads may use it at once."""
 
-    def __init__(self, server: str, token: str, *, retry_seconds: float = 30.0) -> None:
+    def __init__(self, server: str, token: str, *, retry_seconds: float = 30.0, any_address: bool = False) -> None:
         """Prepare the connection; nothing is sent yet.
+
+        The token is sent only to a server that proves that it knows it (`ServerCheck`).
 
         Args:
             server: Address of the server.
             token: A token of this server.
             retry_seconds: Seconds for which a request is repeated while the server is away or too busy.
+            any_address: Accept a server on this machine that listens at another address than this one.
 
         Raises:
             ConfigError: the address is not valid.
@@ -40,11 +44,13 @@ class Connection:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"server '{server}': expected an address, such as http://127.0.0.1:8470")
         self.server, self.retry_seconds = server.rstrip("/"), retry_seconds
+        self.check = ServerCheck(self.server, token, any_address=any_address)
         self.http = httpx.Client(
             base_url=self.server,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(60, connect=_CONNECT_SECONDS),
             trust_env=parts.hostname not in _LOCAL,  # a proxy cannot reach this machine
+            event_hooks={"request": [self.check]},
         )
 
     def close(self) -> None:

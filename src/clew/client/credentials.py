@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clew.core.trust import config_folder
@@ -17,6 +17,8 @@ class Credentials:
 
     server: str
     token: str
+    address: str | None = None
+    """Where the server listens, if that is another address than the one of `server`, as behind a forwarded port."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.server!r}, ...)"
@@ -41,7 +43,7 @@ def credentials() -> Credentials | None:
         return None
     saved = _saved()
     if server is None:
-        return Credentials(saved.server, token or saved.token) if saved else None
+        return replace(saved, token=token or saved.token) if saved else None
     if not token and saved is not None and saved.server == server.rstrip("/"):
         token = saved.token
     if not token:
@@ -56,9 +58,16 @@ def log_in(login: Credentials) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "w") as stream:
-        json.dump({"server": login.server, "token": login.token}, stream)
+        address = {"address": login.address} if login.address else {}
+        json.dump({"server": login.server, "token": login.token, **address}, stream)
     temporary.replace(path)
     return path
+
+
+def recorded_address(server: str) -> str | None:
+    """Return where a server listens according to `clew login`; None if it is the address that one connects to."""
+    saved = _saved()
+    return saved.address if saved is not None and saved.server == server else None
 
 
 def log_out() -> bool:
@@ -73,7 +82,7 @@ def _saved() -> Credentials | None:
     path = login_file()
     try:
         data = json.loads(path.read_text())
-        return Credentials(data["server"], data["token"])
+        return Credentials(data["server"], data["token"], data.get("address"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

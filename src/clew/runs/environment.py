@@ -9,6 +9,7 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +81,27 @@ def _commit() -> str:
     """The git commit of the working folder, with a + if it has changes; empty outside a checkout."""
     try:
         head = _git("rev-parse", "HEAD")
-        return f"{head}+" if _git("status", "--porcelain", "--untracked-files=no") else head
+        changes = _git(
+            "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all", settings=_no_filters()
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
+    return f"{head}+" if changes else head
 
 
-def _git(*arguments: str) -> str:
+def _no_filters() -> dict[str, str]:
+    """Settings that switch off the filters of a checkout: programs that git runs to compare files."""
+    names = _git("config", "--name-only", "--get-regexp", r"^filter\.", missing_ok=True).splitlines()
+    if any("=" in name for name in names):
+        raise OSError("git reads such a name as a setting and its value")
+    return {name: "false" if name.endswith(".required") else "" for name in names}
+
+
+def _git(*arguments: str, settings: Mapping[str, str] | None = None, missing_ok: bool = False) -> str:
     # the working folder may be another person's: its configuration names programs that git would run
-    quiet = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-    result = subprocess.run(["git", *quiet, *arguments], capture_output=True, text=True, timeout=5, check=True)
+    quiet = {"core.fsmonitor": "false", "core.hooksPath": "/dev/null", "protocol.allow": "never", **(settings or {})}
+    options = [word for name, value in quiet.items() for word in ("-c", f"{name}={value}")]
+    result = subprocess.run(["git", *options, *arguments], capture_output=True, text=True, timeout=5, check=False)
+    if not (missing_ok and result.returncode == 1):
+        result.check_returncode()
     return result.stdout.strip()

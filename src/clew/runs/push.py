@@ -162,6 +162,8 @@ class Pusher:
         uid = identity(self.run)
         if uid is None:
             return False
+        for path in (self.run.config_file, self.run.environment_file, self.run.dataset_file):
+            _check_inside(self.run, path)
         config = self.run.config().data
         dataset = json.loads(self.run.dataset_file.read_text())["key"] if self.run.dataset_file.exists() else None
         body: dict[str, Any] = {"uid": uid, "name": self.run.name, "recipe": str(config.get("recipe", ""))}
@@ -183,7 +185,11 @@ class Pusher:
             self.link.call("PATCH", f"/runs/{self.number}", body={"group": self.group})
 
     def _tail(self, name: str) -> _Tail:
-        return self._tails.setdefault(name, _Tail(self.run.records_folder / f"{name}.jsonl"))
+        if name not in self._tails:
+            path = self.run.records_folder / f"{name}.jsonl"
+            _check_inside(self.run, path)
+            self._tails[name] = _Tail(path)
+        return self._tails[name]
 
     def _batch(self) -> dict[str, tuple[list[Record], int]]:
         batch: dict[str, tuple[list[Record], int]] = {}
@@ -209,6 +215,16 @@ class Pusher:
             for path in sorted(self.run.path.glob(pattern)):
                 if path.is_file() and not path.name.startswith(".") and root in path.resolve().parents:
                     yield path, path.relative_to(self.run.path).as_posix(), kind
+
+
+def _check_inside(run: Run, path: Path) -> None:
+    """Check that a file of a run is in its folder. A link could lead to any file of the user.
+
+    Raises:
+        RunError: it is not.
+    """
+    if run.path.resolve() not in path.resolve().parents:
+        raise RunError(f"{path}: a link that leads out of the run is not sent; replace it by the file itself")
 
 
 def _study_facts(run: Run, server: str) -> dict[str, int]:

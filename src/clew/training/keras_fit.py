@@ -147,8 +147,7 @@ class DistributedFit:
         """Check that all ranks have the same batch, once per epoch."""
         self._checked = True
         total = sum(float(torch.as_tensor(each).double().sum()) for each in tensors if each is not None)
-        batches: list[Any] = [None] * self.strategy.ranks
-        dist.all_gather_object(batches, (count, total))
+        batches = self.strategy.gather((count, total))
         if any(each != batches[0] for each in batches):
             raise RunError("fit gets different batches on the ranks; give every rank the same data in the same order")
 

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from clew import Client, Dataset, Run
+from clew.client.job import JobOrder, Resources
 from clew.client.submission import submission
 from clew.core.config import to_yaml
 from clew.data.prepare.reuse import find_dataset
-from clew.errors import ConfigError
+from clew.errors import ConfigError, RunError
+from clew.jobs.agent.commands import order_task
+from clew.jobs.agent.folder import AgentFolder
+from clew.jobs.task import TrainTask
 from clew.storage.models import find_models
 from tests.jobs.agent.conftest import StartAgent
 from tests.jobs.agent.test_jobs import command
@@ -166,6 +170,23 @@ def test_an_incomplete_or_other_dataset_is_not_used(flat: Dataset, tmp_path: Pat
     partial.mkdir()
     (partial / "manifest.json").write_text((flat.path / "manifest.json").read_text())
     assert find_dataset(key, [str(partial)]) is None
+
+
+def test_a_registered_place_that_holds_another_dataset_is_not_used(flat: Dataset, tmp_path: Path) -> None:
+    def dataset_of_job(key: str, place: str) -> str | None:
+        order = JobOrder(
+            job=1, key="k", attempt=1, kind="train", name="n", spec={}, files={}, arguments=(), target_key=None,
+            dataset=key, locations=(place,), resources=Resources(), token="t",
+        )  # fmt: skip
+        task = order_task(order, AgentFolder(tmp_path / "agent"))
+        assert isinstance(task, TrainTask)
+        return task.dataset
+
+    place = flat.path.as_uri()
+    assert dataset_of_job(flat.manifest.key, place) == str(flat.path)
+    for other in (place, "https://127.0.0.1:9/poison", str(flat.path)):
+        with pytest.raises(RunError, match=r"is not at .*, as seen from this agent"):
+            dataset_of_job("0" * len(flat.manifest.key), other)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,15 @@ def login(
     from clew.client.credentials import Credentials, log_in
 
     secret = (token or _read_token()).strip()
-    connection = Connection(server, secret, retry_seconds=0.0)
+    connection = Connection(server, secret, retry_seconds=0.0, any_address=True)
     try:
         me = connection.call("GET", "/me")
     finally:
         connection.close()
-    path = log_in(Credentials(connection.server, secret))
+    listens_at = connection.check.forwarded_from
+    if listens_at is not None:
+        console.print(f"the server listens at {listens_at}: log in again if this forwarded port leads elsewhere later")
+    path = log_in(Credentials(connection.server, secret, listens_at))
     console.print(f"logged in at {bold(connection.server)} as {bold(me['name'])} [dim]({path})[/]")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clew import storage
+from clew.core.files import atomic_path
 from clew.data.dataset import Dataset
 from clew.data.dataset.manifest import MANIFEST
 from clew.errors import DataError
@@ -66,10 +67,8 @@ def fetch_dataset(location: str, output: Path) -> None:
     if storage.is_url(location):
         storage.copy(location, output)
         return
-    partial = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(storage.local_path(location), partial, copy_function=_link_or_copy)
-    partial.rename(output)
+    with atomic_path(output) as temporary:
+        shutil.copytree(storage.local_path(location), temporary, copy_function=_link_or_copy)
 
 
 def _in_store(place: str, key: str) -> Iterator[str]:

@@ -45,10 +45,10 @@ def _dataset(order: JobOrder, root: AgentFolder) -> str | None:
         return order.dataset
     stored = [place for place in order.locations if is_url(place)]
     folders = [place for place in order.locations if not is_url(place)]
-    location = find_dataset(order.dataset, [*folders, root.datasets])
-    if location is None and folders and not stored:
-        raise RunError(f"the dataset {order.dataset} is at {' and '.join(folders)}, and not on this agent's machine")
-    return location or (stored or [order.dataset])[0]
+    location = find_dataset(order.dataset, [*folders, root.datasets, *stored])
+    if location is None and order.locations:
+        raise RunError(f"the dataset {order.dataset} is not at {' or '.join(order.locations)}, as seen from this agent")
+    return location or order.dataset
 
 
 def _option(name: str, value: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -97,7 +98,7 @@ def write_showers(path: Path, showers: Table, attributes: Mapping[str, Any] | No
         showers: A table with the columns of `columns.py`.
         attributes: Facts about the file, stored as its HDF5 attributes.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")  # no other user can guess it
     with h5py.File(partial, "w") as file:
         packed = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
         file.create_dataset(ENERGIES, data=showers.fixed(ENERGY)[:, None], **packed)

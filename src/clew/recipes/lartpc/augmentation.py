@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clew import TrainingHooks, TrainingPlan
 from clew.errors import ConfigError
-from clew.recipe import TrainingHooks, TrainingPlan
 from clew.recipes.lartpc.images import Size
 from clew.recipes.lartpc.settings import LArTPCAugmentConfig
 

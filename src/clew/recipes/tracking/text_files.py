@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ _INTEGER_COLUMNS = ("event", "det", "station", "track")
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path in the folder of `path`. It is renamed to `path` at the end, or removed after an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")  # no other user can guess it
     try:
         yield temporary
         temporary.replace(path)

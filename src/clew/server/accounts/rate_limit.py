@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from clew.client.server_proof import LOGIN_HINT, UNKNOWN_TOKEN
 from clew.server.problems import RequestError
 
 _WINDOW_SECONDS = 60.0
 _MAX_ADDRESSES = 10_000
-_LOGIN_HINT = "log in with `clew login`, or ask an administrator for a token"
 
 
 class RateLimit:
@@ -29,7 +29,7 @@ class RateLimit:
             has_token: Whether the request had a token at all.
         """
         if not has_token:
-            return RequestError(401, "this needs a token", hint=_LOGIN_HINT)
+            return RequestError(401, "this needs a token", hint=LOGIN_HINT)
         self.total += 1
         now = time.monotonic()
         started, count = self._invalid.get(address, (now, 0))
@@ -43,4 +43,4 @@ class RateLimit:
             return RequestError(
                 429, "too many bad tokens from this address", hint="wait, then use a valid one", retry_after=seconds
             )
-        return RequestError(401, "this token is not good here: unknown, expired or revoked", hint=_LOGIN_HINT)
+        return RequestError(401, UNKNOWN_TOKEN, hint=LOGIN_HINT)

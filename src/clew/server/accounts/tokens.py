@@ -5,7 +5,6 @@ A token is `clew_` followed by 32 random bytes. The database stores only its SHA
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from clew.client.server_proof import NAME_DIGITS, proof, token_digest
 from clew.server.accounts.caller import Caller
 from clew.server.database import Database
 from clew.server.database.tables import members, tokens, users
@@ -46,7 +46,7 @@ class TokenCache:
 
     def cached(self, text: str) -> Caller | None:
         """Return the caller without a database query; None if the token is not in the cache or has expired."""
-        entry = self._cache.get(digest(text))
+        entry = self._cache.get(token_digest(text))
         now = time.time()
         if entry is None or entry[0] < now or _is_expired(entry[1].expires, now):
             return None
@@ -59,7 +59,7 @@ class TokenCache:
         Returns:
             None if the token is unknown, revoked or expired, or its user is disabled.
         """
-        key, version = digest(text), self.version
+        key, version = token_digest(text), self.version
         with self._database.read() as connection:
             caller = _load_caller(connection, tokens.c.hash == key)
         if caller is not None:
@@ -69,6 +69,25 @@ class TokenCache:
                 self._cache[key] = (time.time() + _CACHE_SECONDS, caller)
             self._last_used[caller.token] = time.time()
         return caller
+
+    def proof(self, name: str, nonce: str, address: str) -> str | None:
+        """Return the proof that a token belongs to this server (`clew.client.server_proof`).
+
+        Args:
+            name: The first digits of the token's SHA-256.
+            nonce: The random number of the client.
+            address: Where this server was reached.
+
+        Returns:
+            None if there is no valid token of this name.
+        """
+        if len(name) != NAME_DIGITS:
+            return None
+        with self._database.read() as connection:
+            key = connection.scalar(sa.select(tokens.c.hash).where(tokens.c.hash.between(name, name + "g")))
+            if key is None or _load_caller(connection, tokens.c.hash == key) is None:
+                return None
+        return proof(key, nonce, address)
 
     def is_unchanged(self, caller: Caller) -> bool:
         """Return whether a new lookup would give the same caller with the same rights."""
@@ -91,11 +110,6 @@ class TokenCache:
         """Forget all cached callers. Call this when users, groups or tokens changed."""
         self.version += 1
         self._cache.clear()
-
-
-def digest(text: str) -> str:
-    """Return the SHA-256 of a token. Tokens are random, so a slower hash is not needed."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _is_expired(expires: float | None, now: float) -> bool:
@@ -163,7 +177,7 @@ def add_token(transaction: Transaction, token: NewTokenRow) -> tuple[int, str]:
     """
     text = f"clew_{secrets.token_urlsafe(32)}"
     row = {"user": token.user, "name": token.name, "kind": token.kind, "scopes": list(token.scopes)}
-    row |= {"hash": digest(text), "hint": text[:10], "parent": token.parent, "job": token.job}
+    row |= {"hash": token_digest(text), "hint": text[:10], "parent": token.parent, "job": token.job}
     return transaction.add(tokens, **row, created=time.time(), expires=token.expires), text
 
 

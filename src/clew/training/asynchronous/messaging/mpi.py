@@ -13,6 +13,7 @@ import os
 import time
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from clew.training.asynchronous.messaging.shared_memory import (
@@ -35,6 +36,7 @@ from clew.training.asynchronous.messaging.transport import (
     parse_shape,
     unpack_header,
 )
+from clew.training.message_codec import decode, encode
 
 _HEADER, _TENSOR = 71, 72
 """MPI tags."""
@@ -95,12 +97,20 @@ class MpiTransport(MessageTransport):
     def _find_neighbours(self) -> dict[int, tuple[int, int]]:
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         probe = MemoryProbe(self._shared)
-        ranks = node.allgather((self.number, os.getpid(), self._pipe.file, probe.file, probe.pattern))
+        ranks = self._gather(node, (self.number, os.getpid(), self._pipe.file, probe.file, probe.pattern))
         visible = [rank for rank, process, _, *rest in ranks if MemoryProbe.is_visible(self._shared, process, *rest)]
-        visible_from = dict(zip((rank for rank, *_ in ranks), node.allgather(visible), strict=True))
+        visible_from = dict(zip((rank for rank, *_ in ranks), self._gather(node, visible), strict=True))
         node.Free()
         mutual = {rank for rank in visible if self.number in visible_from[rank]} - {self.number}
         return {rank: (process, pipe) for rank, process, pipe, *_ in ranks if rank in mutual}
+
+    def _gather(self, node: Any, item: Any) -> list[Any]:
+        data = encode(item)
+        sizes = np.empty(node.size, np.int64)
+        node.Allgather(np.array([len(data)]), sizes)
+        parts = np.empty(sizes.sum(), np.uint8)
+        node.Allgatherv(np.frombuffer(data, np.uint8), (parts, sizes))
+        return [decode(part.data) for part in np.split(parts, np.cumsum(sizes)[:-1])]
 
     def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
         location = None if tensor is None else self._share(peer, tensor, stable=stable)
