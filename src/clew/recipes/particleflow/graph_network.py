@@ -89,8 +89,9 @@ class GraphFlow(nn.Module):
         self._compiled_bins: Any = None
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile training steps (`train.compile`). With the kernels of a GPU only what works on whole bins is compiled,
-        once for any number of them; evaluations are not.
+        """Compile training steps (`train.compile`).
+
+        With the kernels of a GPU only what works on whole bins is compiled, once for any number of them.
         """
         if self._fits and next(self.parameters()).is_cuda:
             from clew.recipes.particleflow.kernels.graph_forward import CompiledBins
