@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
+from clew.runs.timeline import PHASES, read_trace
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.training.engine import Engine, WeightAverage, as_loss
 from clew.training.optimizer import make_optimizer
 from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
+from clew.training.timeline_writer import TimelineWriter
 from tests.training import recipe
 
 
@@ -71,6 +74,24 @@ def test_a_warm_up_ends_at_the_rate_that_a_plateau_has_reduced() -> None:
     assert [schedule.at(step) for step in (0, 4, 9, 10, 99)] == pytest.approx([0.05, 0.25, 0.5, 0.5, 0.5])
 
 
+@pytest.mark.parametrize(("name", "last"), [("linear", 0.01), ("cosine", 0.01), ("constant", 1.0)])
+def test_the_rate_stays_after_the_last_step(name: str, last: float) -> None:
+    assert rates(14, of=10, name=name)[10:] == pytest.approx([last] * 4)
+    assert rates(12, of=10, name=name, warmup=1.0) == pytest.approx([k / 10 for k in range(1, 11)] + [1.0, last])
+
+
+def test_a_training_without_steps_has_a_schedule() -> None:
+    assert rates(1, of=0, each=0, name="step", epochs=1) == rates(1, of=0, each=0, name="linear") == [1.0]
+    assert rates(2, of=1, each=0, name="step", factor=0.5, epochs=1) == [1.0, 0.5]
+
+
+def test_equal_facts_mean_equal_rates() -> None:
+    config, other = (TrainConfig.model_validate({"schedule": {"name": name}}) for name in ("cosine", "linear"))
+    assert Schedule(config, 100, 10).facts == Schedule(config, 100, 10).facts
+    for changed in (Schedule(other, 100, 10), Schedule(config, 101, 10), Schedule(config, 100, 11)):
+        assert changed.facts != Schedule(config, 100, 10).facts
+
+
 def test_steps_of_a_staircase_are_epochs() -> None:
     assert rates(8, name="step", factor=0.1, epochs=2, each=2) == pytest.approx([1] * 4 + [0.1] * 4)
 
@@ -103,6 +124,9 @@ def test_every_optimiser_by_name_makes_a_step(name: str, samples: Table) -> None
         ({"name": "adam"}, 2.0),
         ({"name": "adam", "lr_rule": "linear"}, 4.0),
         ({"name": "sgd", "lr_rule": "none"}, 1.0),
+        ({"name": "sgd", "lr_batch": 256}, 1.0),
+        ({"name": "sgd", "lr_batch": 1024}, 0.25),
+        ({"name": "adam", "lr_batch": 1024}, 0.5),
     ],
 )
 def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float) -> None:
@@ -248,3 +272,65 @@ def test_half_precision_scales_the_loss_and_not_the_step(samples: Table) -> None
 
 def test_adam_is_one_kernel_for_all_parameters() -> None:
     assert optimizer(name="adam").defaults["fused"] is True
+
+
+def spans_of_a_step(path: Path, samples: Table, *parts: slice) -> list[str]:
+    """The names of the phases of one step, as its timeline has them."""
+    trace, line = TimelineWriter(path), recipe("line")
+    trace.begin_step(3)
+    traced = Engine(line, line.model(), TrainConfig(), Strategy(), torch.device("cpu"), trace)
+    traced.step([to_batch(samples.slice(part.start, part.stop)) for part in parts])
+    trace.close()
+    spans = read_trace(path)
+    ends = spans["start"][:-1] + spans["length"][:-1].astype(np.uint64) * np.uint64(100)
+    assert (spans["step"] == 3).all() and (spans["start"][1:] + np.uint64(1000) >= ends).all(), "one after the other"
+    return [PHASES[number] for number in spans["phase"]]
+
+
+def test_a_step_is_in_the_timeline(samples: Table, tmp_path: Path) -> None:
+    phases = ["forward", "backward", "optimise"]
+    assert spans_of_a_step(tmp_path / "one", samples, slice(0, 50)) == phases
+    assert spans_of_a_step(tmp_path / "two", samples, slice(0, 50), slice(50, 90)) == 2 * phases
+
+
+def test_half_precision_needs_equal_gradients() -> None:
+    strategy = Strategy()
+    strategy.same_gradient = False
+    line, config = recipe("line"), TrainConfig.model_validate({"precision": "fp16"})
+    with pytest.raises(ConfigError, match="fp16 cannot be used with allreduce; use bf16"):
+        Engine(line, line.model(), config, strategy, torch.device("cpu"))
+
+
+def test_bfloat16_is_used_in_forward_passes_only(samples: Table) -> None:
+    assert engine().autocast() is engine().autocast()
+    with engine(precision="bf16").autocast():
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
+    assert {p.dtype for p in engine(precision="bf16").model.parameters()} == {torch.float32}
+
+
+def test_a_hook_adds_gradients_of_a_mean(samples: Table) -> None:
+    """As `backward()` of the mean, on top of what is there; a batch that does not count adds nothing."""
+    hooked, batch = engine(), to_batch(samples.slice(0, 4))
+    weight = next(hooked.model.parameters())
+    weight.grad = torch.ones_like(weight)
+    summed = hooked.backward((3 * weight).sum(), batch)
+    assert torch.equal(weight.grad, torch.full_like(weight, 4.0))
+    assert float(summed.total) == pytest.approx(12 * float(weight.detach().sum()), rel=1e-5) and summed.weight == 4
+    batch.counts = False
+    assert hooked.backward((3 * weight).sum(), batch).weight == 0
+
+
+def test_optimisers_of_a_recipe_have_their_own_rates(samples: Table) -> None:
+    game = recipe("game")
+    player = Engine(game, game.model(), TrainConfig(), Strategy(), torch.device("cpu"))
+    player.rate(0.5)
+    assert {name: each.param_groups[0]["lr"] for name, each in player.optimizers.items()} == {
+        "maker": 0.005,
+        "critic": 0.0005,
+    }
+    assert {name: len(each) for name, each in player.parameters.items()} == {"maker": 2, "critic": 4}
+    before = [p.detach().clone() for p in player.model.parameters()]
+    assert list(player.step([to_batch(samples)])) == ["critic", "maker"]
+    assert not any(torch.equal(old, new) for old, new in zip(before, player.model.parameters(), strict=True))
+    with pytest.raises(RecipeError, match=r"train\.accumulate cannot be used with a step\(\) that alternates"):
+        player.step([to_batch(samples), to_batch(samples)])

@@ -1,0 +1,88 @@
+"""Metrics of generated showers, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from clew.recipes.fastsim.features import Showers
+from clew.recipes.fastsim.geometry import Geometry, GridLayer
+from clew.recipes.fastsim.metrics import HistogramPair, compare_showers
+
+TRUE, GENERATED = np.array([30.0, 10.0, 0.0, 20.0]), np.array([5.0, 15.0, 0.0, 0.0])
+EDGES = np.arange(5.0)
+
+
+def separation(p: np.ndarray, q: np.ndarray) -> float:
+    used = p + q > 0
+    return float(((p - q)[used] ** 2 / (p + q)[used]).sum() / 2)
+
+
+def test_separation_power_of_histograms() -> None:
+    equal = HistogramPair.of([1, 2, 3], [1, 2, 3], [0, 2.5, 5], axis="x")
+    apart = HistogramPair.of([1, 1], [4, 4, 4], [0, 2.5, 5], axis="x")
+    assert equal.value == 0 and apart.value == 1
+    assert (equal + equal).value == 0 and 0 < (equal + apart).value < 1
+    pair = HistogramPair(EDGES, TRUE, GENERATED, "x")
+    assert pair.value == pytest.approx(separation(TRUE / 60, GENERATED / 20))
+
+
+def test_the_error_propagates_the_counts_of_both_histograms() -> None:
+    """Derivatives by differences, and the value of two equal sources: a quarter of each further bin that is filled."""
+    p, q, step = TRUE / 60, GENERATED / 20, 1e-6
+    variance = 0.0
+    for count, shares, of in (
+        (60, p, lambda changed: separation(changed, q)),
+        (20, q, lambda changed: separation(p, changed)),
+    ):
+        used = np.flatnonzero(shares)
+        slope = np.array([(of(shares + step * one) - of(shares - step * one)) / (2 * step) for one in np.eye(4)[used]])
+        variance += ((slope**2 * shares[used]).sum() - (slope * shares[used]).sum() ** 2) / count
+    equal = (3 - 1) / 4 * (1 / 60 + 1 / 20)
+    error = HistogramPair(EDGES, TRUE, GENERATED, "x").error
+    assert error == pytest.approx(math.sqrt(variance + equal**2), rel=1e-6)
+
+
+@pytest.mark.parametrize(("true", "generated"), [(TRUE, 0 * TRUE), (0 * TRUE, TRUE)])
+def test_an_empty_histogram_has_no_separation(true: np.ndarray, generated: np.ndarray) -> None:
+    pair = HistogramPair(EDGES, true, generated, "x")
+    assert math.isnan(pair.value) and math.isnan(pair.error)
+    drawn = pair.figure("x")["data"]
+    assert sorted(max(trace["y"]) for trace in drawn) == [0, 0.5]
+
+
+def test_values_outside_count_in_the_outermost_bins() -> None:
+    pair = HistogramPair.of([-5, 0.5, 9], [1.5, 7], [0, 1, 2], axis="x")
+    assert pair.true.tolist() == [2, 1] and pair.generated.tolist() == [0, 2]
+
+
+def test_both_histograms_are_drawn_as_shares() -> None:
+    drawn = HistogramPair(EDGES, TRUE, GENERATED, "width of layers [mm]").figure("x")
+    true, generated = drawn["data"]
+    assert true["y"] == pytest.approx([0.5, 1 / 6, 0, 1 / 3, 1 / 3], rel=1e-5)
+    assert generated["y"] == [0.25, 0.75, 0, 0, 0] and true["x"] == generated["x"] == EDGES.tolist()
+    assert drawn["layout"]["title"]["text"].startswith("Width of layers: separation 0.3")
+    assert drawn["layout"]["xaxis"]["title"]["text"] == "width of layers [mm]"
+
+
+def test_showers_are_compared_by_response_layers_voxels_and_widths() -> None:
+    """Two layers of two by two voxels. The second generated shower is empty."""
+    geometry = Geometry("two layers", (GridLayer(0, 2, 2), GridLayer(1, 2, 2)))
+    true = Showers(np.array([100.0]), np.array([[10.0, 0, 10, 0, 80, 0, 0, 0]]))
+    generated = Showers(np.array([100.0, 50.0]), np.array([[0, 0, 0, 0, 60.0, 0, 0, 0], np.zeros(8)]))
+    pairs = compare_showers(true, generated, geometry)
+
+    def filled(name: str) -> list[list[tuple[float, float]]]:
+        pair = pairs[f"separation/{name}"]
+        return [
+            [(round(float(pair.edges[i]), 3), float(counts[i])) for i in np.flatnonzero(counts)]
+            for counts in (pair.true, pair.generated)
+        ]
+
+    assert filled("response") == [[(1.0, 1)], [(0.5, 1), (0.6, 1)]]
+    assert filled("layers") == [[(-0.5, pytest.approx(0.2)), (0.5, pytest.approx(0.8))], [(0.5, 1)]]
+    assert filled("voxels") == [[(1.0, 2), (1.875, 1)], [(1.75, 1)]]
+    assert filled("lit") == [[(0.36, 1)], [(0.0, 1), (0.12, 1)]]
+    assert filled("width") == [[(0.0, 1), (0.5, 1)], [(0.0, 1)]]
