@@ -85,7 +85,8 @@ def test_a_prediction_finds_the_law_that_the_times_follow() -> None:
 @pytest.mark.parametrize("weak", [False, True])
 def test_a_prediction_finds_how_communication_grows(form: str, weak: bool) -> None:
     """With more work for more workers, one communication serves more events."""
-    grows = {"ring": lambda p: (p - 1) / p, "tree": np.log2, "linear": lambda p: p - 1}[form]
+    growths: dict[str, Any] = {"ring": lambda p: (p - 1) / p, "tree": np.log2, "linear": lambda p: p - 1}
+    grows = growths[form]
 
     def law(p: int) -> tuple[float, float]:
         computing = (8e-3 + 4e-4 * np.log2(p)) / p if weak else 1e-3 + 8e-3 / p

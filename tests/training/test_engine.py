@@ -294,11 +294,12 @@ def test_a_step_is_in_the_timeline(samples: Table, tmp_path: Path) -> None:
 
 
 def test_half_precision_needs_equal_gradients() -> None:
-    strategy = Strategy()
-    strategy.same_gradient = False
+    class Unequal(Strategy):
+        same_gradient = False
+
     line, config = recipe("line"), TrainConfig.model_validate({"precision": "fp16"})
     with pytest.raises(ConfigError, match="fp16 cannot be used with allreduce; use bf16"):
-        Engine(line, line.model(), config, strategy, torch.device("cpu"))
+        Engine(line, line.model(), config, Unequal(), torch.device("cpu"))
 
 
 def test_bfloat16_is_used_in_forward_passes_only(samples: Table) -> None:

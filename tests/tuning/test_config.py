@@ -131,7 +131,7 @@ def test_short_forms_are_names_and_counts() -> None:
     assert (made.sampler.name, made.pruner.name, made.folds and made.folds.count) == ("random", "median", 4)
     refused("folds", folds=True)
     refused("folds.count", folds=1)
-    refused("valid dictionary", **{"space": []})
+    refused("valid dictionary", space=[])
     with pytest.raises(ValidationError):
         TuneConfig.model_validate("tpe")
 

@@ -153,7 +153,7 @@ def test_optuna_proposes_numbers_of_the_range(parameter: Parameter, suggested: t
     trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1)).ask()
     values = space.suggest_values(trial, {"x": parameter})
     kind, low, high, step, log = suggested
-    drawn = trial.distributions["x"]
+    drawn: Any = trial.distributions["x"]
     assert (type(drawn).__name__, drawn.low, drawn.high, drawn.step, drawn.log) == (
         "IntDistribution" if kind == "suggest_int" else "FloatDistribution", low, high, step, log,
     )  # fmt: skip

@@ -29,7 +29,7 @@ WEIGHTS = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 def test_signals_are_compared_with_other_classes(
     settings: dict[str, tuple[str, ...]], classes: tuple[str, ...], pairs: dict[str, list[str]]
 ) -> None:
-    assert JetsMetricsConfig(**settings).pairs(classes) == pairs  # type: ignore[arg-type]
+    assert JetsMetricsConfig(**settings).pairs(classes) == pairs
 
 
 def test_an_unknown_class_is_reported() -> None:
