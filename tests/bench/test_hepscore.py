@@ -149,6 +149,8 @@ def test_a_summary_is_checked_before_it_is_written(tmp_path: Path) -> None:
     assert hepscore.read_summary(path).report.wl_scores == {"training": 2.5} and path.read_text().endswith("}\n")
     with pytest.raises(ValidationError):
         hepscore.write_summary(path, {**summary(9.0), "run_info": {}})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        hepscore.write_summary(path, summary(9.0, more={"value": math.nan}))
     assert hepscore.read_summary(path).report.wl_scores == {"training": 2.5}
 
 

@@ -63,7 +63,7 @@ MODULES: dict[str, dict[str, str]] = {
         "tuning/folds.py": "tuning/test_folds.py",
         "tuning/study_cost.py": "tuning/test_study_cost.py",
         "bench/scaling/forecast.py": "bench/test_scale.py",
-        "bench/scaling/results.py": "bench/test_scaling_results.py",
+        "bench/scaling/results.py": "bench/test_scaling_results.py bench/test_scale.py",
         "bench/strategies/results.py": "bench/test_strategies.py",
         "bench/workload/hepscore.py": "bench/test_hepscore.py",
         "bench/workload/results.py": "bench/test_workload_results.py bench/test_workload.py",

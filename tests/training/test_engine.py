@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
-from clew.recipe import Loss
+from clew.recipe import Loss, TakenSteps
 from clew.runs.timeline import PHASES, read_trace
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.training.engine import Engine, WeightAverage, as_loss
@@ -118,22 +119,25 @@ def test_every_optimiser_by_name_makes_a_step(name: str, samples: Table) -> None
 
 
 @pytest.mark.parametrize(
-    ("settings", "rate"),
+    ("settings", "rate", "warmup"),
     [
-        ({"name": "sgd"}, 4.0),
-        ({"name": "adam"}, 2.0),
-        ({"name": "adam", "lr_rule": "linear"}, 4.0),
-        ({"name": "sgd", "lr_rule": "none"}, 1.0),
-        ({"name": "sgd", "lr_batch": 256}, 1.0),
-        ({"name": "sgd", "lr_batch": 1024}, 0.25),
-        ({"name": "adam", "lr_batch": 1024}, 0.5),
+        ({"name": "sgd"}, 4.0, True),
+        ({"name": "sgd", "lr_batch": 171}, 256 / 171, True),
+        ({"name": "sgd", "lr_batch": 256}, 1.0, False),
+        ({"name": "sgd", "lr_batch": 1024}, 0.25, False),
+        ({"name": "sgd", "lr_rule": "none"}, 1.0, False),
+        ({"name": "adam"}, 2.0, False),
+        ({"name": "adam", "lr_batch": 1024}, 0.5, False),
+        ({"name": "adam", "lr_rule": "linear"}, 4.0, True),
     ],
 )
-def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float) -> None:
+def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float, warmup: bool) -> None:
+    """A rate that was increased in proportion to the batch starts with a warm-up of 5% of the steps."""
     config = TrainConfig.model_validate({"batch_size": 256, "optimizer": {"lr": 1.0, "lr_batch": 64, **settings}})
     instance = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
     assert instance.param_groups[0]["lr"] == pytest.approx(rate)
-    assert (Schedule(config, 100, 10).at(0) < 1) == (rate == 4.0)
+    schedule = Schedule(config, 100, 10)
+    assert [schedule.at(step) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1] if warmup else [1] * 6)
 
 
 @pytest.mark.parametrize("wrong", [{"name": "lion"}, {"lr": 0}, {"weight_decay": -1}, {"momentum": 0.9}])
@@ -274,14 +278,18 @@ def test_adam_is_one_kernel_for_all_parameters() -> None:
     assert optimizer(name="adam").defaults["fused"] is True
 
 
-def spans_of_a_step(path: Path, samples: Table, *parts: slice) -> list[str]:
-    """The names of the phases of one step, as its timeline has them."""
+def step_in_timeline(path: Path, samples: Table, *parts: slice, strategy: Strategy | None = None) -> Any:
+    """The spans of one step, as its timeline has them."""
     trace, line = TimelineWriter(path), recipe("line")
     trace.begin_step(3)
-    traced = Engine(line, line.model(), TrainConfig(), Strategy(), torch.device("cpu"), trace)
+    traced = Engine(line, line.model(), TrainConfig(), strategy or Strategy(), torch.device("cpu"), trace)
     traced.step([to_batch(samples.slice(part.start, part.stop)) for part in parts])
     trace.close()
-    spans = read_trace(path)
+    return read_trace(path)
+
+
+def phases_of_a_step(path: Path, samples: Table, *parts: slice) -> list[str]:
+    spans = step_in_timeline(path, samples, *parts)
     ends = spans["start"][:-1] + spans["length"][:-1].astype(np.uint64) * np.uint64(100)
     assert (spans["step"] == 3).all() and (spans["start"][1:] + np.uint64(1000) >= ends).all(), "one after the other"
     return [PHASES[number] for number in spans["phase"]]
@@ -289,8 +297,8 @@ def spans_of_a_step(path: Path, samples: Table, *parts: slice) -> list[str]:
 
 def test_a_step_is_in_the_timeline(samples: Table, tmp_path: Path) -> None:
     phases = ["forward", "backward", "optimise"]
-    assert spans_of_a_step(tmp_path / "one", samples, slice(0, 50)) == phases
-    assert spans_of_a_step(tmp_path / "two", samples, slice(0, 50), slice(50, 90)) == 2 * phases
+    assert phases_of_a_step(tmp_path / "one", samples, slice(0, 50)) == phases
+    assert phases_of_a_step(tmp_path / "two", samples, slice(0, 50), slice(50, 90)) == 2 * phases
 
 
 def test_half_precision_needs_equal_gradients() -> None:
@@ -335,3 +343,33 @@ def test_optimisers_of_a_recipe_have_their_own_rates(samples: Table) -> None:
     assert not any(torch.equal(old, new) for old, new in zip(before, player.model.parameters(), strict=True))
     with pytest.raises(RecipeError, match=r"train\.accumulate cannot be used with a step\(\) that alternates"):
         player.step([to_batch(samples), to_batch(samples)])
+
+
+def test_the_time_of_communication_is_a_phase_of_its_own(samples: Table, tmp_path: Path) -> None:
+    """What the strategy counted during the backward pass, and not before."""
+
+    class Talking(Strategy):
+        def backward(self, *arguments: Any, **options: Any) -> Any:
+            sums = super().backward(*arguments, **options)
+            time.sleep(0.004)
+            self.communication_seconds += 2**-9
+            return sums
+
+    strategy = Talking()
+    strategy.communication_seconds = 7.0
+    spans = step_in_timeline(tmp_path / "trace", samples, slice(0, 50), strategy=strategy)
+    assert [PHASES[number] for number in spans["phase"]] == ["forward", "backward", "communicate", "optimise"]
+    assert spans["length"][2] == 19_531, "2 ms, in hundreds of nanoseconds"
+
+
+def test_a_recipe_may_take_its_steps_itself(samples: Table) -> None:
+    class Own(type(recipe("line"))):  # type: ignore[misc]
+        def step(self, model: torch.nn.Module, batch: Any) -> TakenSteps:
+            return TakenSteps(mine=Loss(torch.tensor(3.0), 1.0))
+
+    own = Own(Own.Config())
+    taken = Engine(own, own.model(), TrainConfig(), Strategy(), torch.device("cpu"))
+    before = [p.detach().clone() for p in taken.model.parameters()]
+    sums = taken.step([to_batch(samples)])
+    assert list(sums) == ["mine"] and float(sums["mine"].total) == 3.0
+    assert all(torch.equal(old, new) for old, new in zip(before, taken.model.parameters(), strict=True))

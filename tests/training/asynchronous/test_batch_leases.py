@@ -114,3 +114,10 @@ def test_all_workers_without_progress_are_named_once(clock: Clock) -> None:
     assert leases.expired() == [], "the time is not over before it is"
     clock.seconds = 60.5
     assert leases.expired() == [3, 5]
+
+
+def test_no_epoch_is_started_beyond_the_limit() -> None:
+    leases = BatchLeases(lambda epoch: 4, 3, max_batches=4, timeout=60.0)
+    while (lease := leases.take(worker=1, workers=1)) is not None:
+        leases.finish(lease.number, lease.stop - lease.first)
+    assert leases.finished and leases.state() == {"waiting": [], "started_epochs": 1, "done": [(0, 4)]}
