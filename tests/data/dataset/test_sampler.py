@@ -191,6 +191,8 @@ def test_ranks_with_one_sample_get_the_cheapest_of_those_with_most() -> None:
     """Two expensive samples alone, and six cheap ones: each of the ranks with three gives one away."""
     costs = np.array([100.0, 90, 1, 1, 1, 1, 1, 1])
     assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    costs = np.array([100.0, 90, 1, 1, 1, 1, 1, 1, 1])  # four and three: the first gives twice
+    assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 3, 1, 3, 2, 3, 2]
     costs = np.array([100.0, 3, 1, 2])
     assert divide_by_cost(costs, 2).tolist() == [0, 1, 0, 1]
     assert divide_by_cost(costs[:3], 2).tolist() == [0, 1, 1], "three samples are too few for two each"

@@ -157,7 +157,7 @@ def test_computed_event_weights_are_numbers_and_other_columns_keep_their_type() 
 def test_transforms_name_the_columns_that_they_read_and_make() -> None:
     compute = Compute(column="share", expression="hit_pt / (1 + pt)")
     assert (sorted(compute.needs), compute.makes) == (["hit_pt", "pt"], ("share",))
-    assert Select(where="pt > 1").needs == ("pt",)
+    assert Select(where="pt > 1").needs == ("pt",) and SameItems(columns=("a",)).needs == ()
     assert sorted(SelectItems(where="hit_pt > pt").needs) == ["hit_pt", "pt"]
 
 

@@ -83,6 +83,8 @@ def test_a_column_computed_last_is_not_scaled() -> None:
     chain = [Standard(columns=("pt",)), Compute(column="pt", expression="2 * pt")]
     done = describe_preprocessing(TwoColumns(), fit(chain, lambda: [EVENTS]), INPUTS)
     assert done.scales == {} and done.left_out == ("standard of pt", "compute pt = '2 * pt'")
+    first = fit([chain[1], chain[0]], lambda: [EVENTS])
+    assert describe_preprocessing(TwoColumns(), first, INPUTS).included == ("standard of pt",)
     other = [Standard(columns=("pt",)), Compute(column="mass", expression="2 * pt")]
     assert describe_preprocessing(TwoColumns(), fit(other, lambda: [EVENTS]), INPUTS).included == ("standard of pt",)
 
