@@ -14,7 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew import figure
-from clew.metrics import F1, Binned, Confusion, Mean, Metric, Ratio, Roc, add_metrics, metric_values, wilson_interval
+from clew.metrics import (
+    F1,
+    Binned,
+    Confusion,
+    Mean,
+    Metric,
+    Ratio,
+    Roc,
+    add_metrics,
+    metric_from_data,
+    metric_to_data,
+    metric_values,
+    wilson_interval,
+)
 
 EDGES = [0.0, 0.25, 0.5, 1.0]
 Fill = Callable[[Any, Any, Any, Any], Metric]
@@ -290,3 +303,28 @@ def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:
         return drawn["layout"]["yaxis"].get("dtick")
 
     assert [ticks(1, 1e5), ticks(1, 20), ticks(1, 2)] == [1, "D2", None]
+
+
+@pytest.mark.parametrize(("classes", "texts"), [(12, True), (13, False)])
+def test_a_large_confusion_has_colours_instead_of_numbers(classes: int, texts: bool) -> None:
+    drawn = Confusion.of([0], [0], [str(number) for number in range(classes)]).figure("x")["data"][0]
+    assert ("texttemplate" in drawn) is texts is not drawn["showscale"]
+    assert (drawn["zmin"], drawn["zmax"]) == (0, 1) and [stop for stop, _ in drawn["colorscale"]] == [0, 1]
+
+
+def test_a_roc_is_drawn_down_to_a_background_of_one_in_a_hundred_thousand() -> None:
+    drawn = Roc.of([0.1, 0.4, 0.6, 0.9], [False, True, False, True]).figure("x")
+    assert drawn["layout"]["xaxis"]["range"] == [-5, 0] and drawn["layout"]["yaxis"]["range"] == [0, 1.05]
+    (curve,) = drawn["data"]
+    assert curve["name"] == "area 0.7500" and min(curve["x"]) == 1e-6
+    assert sorted(set(curve["y"])) == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_metric_is_read_as_it_was_written(name: str) -> None:
+    flags = np.array([True, False, True])
+    metric = FILLS[name](np.array([0.1, 0.4, 0.9]), flags, ~flags, np.array([1.0, 2.0, 0.5]))
+    data = json.loads(json.dumps(metric_to_data(metric)))
+    assert not {"edges", "names", "axis", "label"} & data.keys()
+    assert_close(metric_from_data(data, metric), metric)
+    assert metric_from_data(data, metric + metric).value == pytest.approx(metric.value)

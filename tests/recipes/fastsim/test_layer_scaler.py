@@ -29,6 +29,7 @@ def scaler(showers: tuple[Tensor, Tensor, Tensor]) -> LayerScaler:
 
 def test_limits_are_those_of_the_incident_energies(scaler: LayerScaler, showers: tuple[Tensor, Tensor, Tensor]) -> None:
     torch.testing.assert_close(scaler.limits, torch.stack(showers[0].log().aminmax()))
+    torch.testing.assert_close(scaler.count.limits, torch.stack([torch.tensor(0.3), showers[1].max()]).log())
 
 
 def test_features_are_latents_and_logarithms(scaler: LayerScaler, showers: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -134,12 +134,22 @@ def test_replicas_have_the_mean_and_the_spread_of_weighted_counts() -> None:
     assert np.array_equal(drawn, replicas(sums, squares, seed=1)) and not np.array_equal(drawn, replicas(sums, squares))
 
 
+def test_weights_that_cancel_are_drawn_from_a_normal_distribution() -> None:
+    """Small weights of both signs: no Poisson number has this sum and these squares."""
+    drawn = replicas(np.array([[0.6], [0.0]]), np.array([[0.365], [0.0]]), seed=1)[:, 0, 0]
+    assert abs(drawn.mean() - 0.6) < 4 * math.sqrt(0.365 / 400)
+    assert (drawn < 0).mean() == pytest.approx(0.16, abs=0.06), "a normal distribution, one deviation above 0"
+
+
 def test_a_rejection_interpolates_between_thresholds() -> None:
     """Half of the signal in each of two bins, a tenth and nine tenths of the background."""
     sums = np.zeros((2, 4000))
     sums[:, [3000, 1000]] = [[5, 5], [1, 9]]
     assert rejection(sums, 0.5) == pytest.approx(10)
     assert rejection(sums, 0.75) == pytest.approx(1 / (0.1 + 0.45))
+    ends = np.zeros((2, 4000))
+    ends[0, 0] = ends[1, -1] = 1
+    assert rejection(ends, 0.5) == 1.0, "the highest scores are those of the background"
     for empty in (0, 1):
         missing = sums.copy()
         missing[empty] = 0

@@ -104,6 +104,27 @@ def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
         assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
 
 
+def test_an_event_is_complete_if_all_its_selected_tracks_are_found() -> None:
+    """The short track is lost in the first event, a long one in the second."""
+    events = to_table(
+        [
+            [Hit(80.0 + i, 0.0, float(i), 0, 0) for i in range(4)] + [Hit(90.0 + i, 0.0, 0.0, 0, 1) for i in range(2)],
+            [Hit(80.0 + i, 0.0, float(i), 0, 0) for i in range(4)],
+        ]
+    )
+    found = np.array([0, 0, 0, 0, -1, -1, -1, -1, -1, -1])
+    for config, complete in ((TrackingMetricsConfig(hits_min=4), 0.5), (TrackingMetricsConfig(), 0.0)):
+        figures = evaluated(events, found, config)
+        assert figures["event_ratio"].value == complete
+    score = evaluated(events, found, TrackingMetricsConfig(hits_min=4))["track_f1"]
+    assert (score.hits, score.false, score.missed) == (1, 0, 1)  # type: ignore[attr-defined]
+
+
+def test_without_a_limit_no_momenta_are_needed() -> None:
+    figures = evaluated(table([(0, 0)]), np.zeros(1, dtype=np.int64), TrackingMetricsConfig(), Detector(name="bmn"))
+    assert figures["efficiency"].value == 1 and "efficiency_pt" not in figures
+
+
 def test_a_limit_on_momentum_needs_momenta() -> None:
     planar = Detector(name="bmn")
     with pytest.raises(DataError, match="these events have no momenta"):
