@@ -97,3 +97,17 @@ def test_layers_share_tables_by_threes(voxels: Tensor) -> None:
     assert len(alone) == 18 and len(shared) == 6
     assert torch.equal(shared[:3], shared_changed[:3]) is torch.equal(alone[:15], alone_changed[:15])
     assert not torch.equal(shared[3:], shared_changed[3:])
+
+
+def test_a_single_hit_has_the_energy_of_its_layer() -> None:
+    """Its table is the energy over the threshold, spread a little so that it has an inverse."""
+    torch.manual_seed(5)
+    voxels = torch.zeros(4000, *SHAPE)
+    voxels[:, :, 1, 0] = torch.exp(5 * torch.rand(4000, 6))
+    scaler = VoxelScaler(SHAPE)
+    scaler.fit(voxels)
+    condition = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    rows = scaler.energy.rows(condition, torch.zeros(4, dtype=torch.long))
+    low, middle, high = (scaler.energy.to_value(torch.full((4, 1), latent), rows)[:, 0] for latent in (-1.0, 0.0, 1.0))
+    torch.testing.assert_close(middle, condition - scaler.threshold.log(), rtol=0, atol=0.1)
+    assert (high - low > 0.02).all() and (high - low < 0.4).all()

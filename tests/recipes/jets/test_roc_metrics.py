@@ -109,11 +109,11 @@ def test_negative_weights_are_accepted() -> None:
 
 def test_scores_are_drawn_between_0_and_1() -> None:
     """One bin of 50 for each score; bins without jets are gaps."""
-    scores, truth = np.array([0.05, 0.31, 0.31, 0.97]), np.array([False, False, True, True])
+    scores, truth = np.array([0.0199, 0.31, 0.31, 0.97]), np.array([False, False, True, True])
     drawn = ScoreHistograms(*histograms(scores, truth, np.ones(4)), "top", "QCD").figure("scores")
     shares = [{place: value for place, value in enumerate(trace["y"][:-1]) if value} for trace in drawn["data"]]
-    assert shares == [{15: 0.5, 48: 0.5}, {2: 0.5, 15: 0.5}]
-    assert drawn["data"][0]["x"] == pytest.approx(np.linspace(0, 1, 51)) and drawn["data"][0]["y"][0] is None
+    assert shares == [{15: 0.5, 48: 0.5}, {0: 0.5, 15: 0.5}]
+    assert drawn["data"][0]["x"] == pytest.approx(np.linspace(0, 1, 51)) and drawn["data"][0]["y"][1] is None
     assert drawn["layout"]["title"]["text"] == "Discriminant, top against QCD"
     assert drawn["layout"]["yaxis"]["type"] == "log"
 

@@ -118,5 +118,6 @@ def test_ratios_are_drawn_with_intervals_at_the_centres_of_bins(
     assert first["y"] == pytest.approx(share, rel=1e-5) and second["y"][1] is None
     assert first["error_y"]["array"] == pytest.approx(high - share, abs=1e-5)
     assert first["error_y"]["arrayminus"] == pytest.approx(share - low, abs=1e-5)
+    assert (first["error_y"]["thickness"], first["error_y"]["width"]) == (1.2, 0), "many curves in one plot"
     assert first["text"] == figure.plain(made.total[0]) and [first["name"], second["name"]] == ["a", "b"]
     assert first["line"]["color"] != second["line"]["color"] and drawn["layout"]["yaxis"]["range"] == [0, 1.05]
