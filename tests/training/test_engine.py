@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from pydantic import ValidationError
 from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
-from clew.recipe import Loss, TakenSteps
+from clew.recipe import Loss, Recipe, TakenSteps
 from clew.runs.timeline import PHASES, read_trace
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.training.engine import Engine, WeightAverage, as_loss
@@ -254,10 +256,14 @@ def test_event_weights_multiply_losses_and_not_their_number(samples: Table) -> N
 
 
 def test_a_loss_without_a_gradient_is_refused(samples: Table) -> None:
-    new_engine = engine()
-    new_engine.model.requires_grad_(False)
-    with pytest.raises(RecipeError, match="the loss has no gradient"):
-        new_engine.step([to_batch(samples)])
+    """The message names the method that computes it: `step`, or `loss` if the recipe has no own step."""
+    own, inherited = type(recipe("line")), type("Inherited", (type(recipe("line")),), {"step": Recipe.step})
+    for kind, method in ((own, own.step), (inherited, own.loss)):
+        line = kind(own.Config())
+        still = Engine(line, line.model().requires_grad_(False), TrainConfig(), Strategy(), torch.device("cpu"))
+        place = f"line.py:{inspect.getsourcelines(method)[1]}: the loss has no gradient"
+        with pytest.raises(RecipeError, match=re.escape(place)):
+            still.step([to_batch(samples)])
 
 
 def test_half_precision_scales_the_loss_and_not_the_step(samples: Table) -> None:
