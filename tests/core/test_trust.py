@@ -57,12 +57,16 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_files_of_the_administrator_are_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The administrator can replace clew itself. Another user's files are not trusted."""
-    (tmp_path / "mine").touch()
-    number = (tmp_path / "mine").stat().st_uid + 4711
-    monkeypatch.setattr(os, "getuid", lambda: number)
+    file = tmp_path / "theirs"
+    file.touch()
+    if os.getuid() == 0:
+        os.chown(file, 1, -1)
+    owner = file.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
     assert foreign_origin(Path("/etc/passwd")) is None
-    mine = foreign_origin(tmp_path / "mine")
-    assert mine == (None if number == 4711 else f"user {number - 4711}")
+    assert foreign_origin(file) == foreign_origin(Path("/etc"), [file]) == f"user {owner}"
+    monkeypatch.setattr(os, "getuid", lambda: owner)
+    assert foreign_origin(file) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "{}", "5"])

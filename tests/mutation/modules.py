@@ -81,7 +81,7 @@ MODULES: dict[str, dict[str, str]] = {
         "server/accounts/rate_limit.py": "server/test_rate_limit.py",
         "server/accounts/tokens.py": _ACCOUNTS,
         "server/accounts/users.py": _ACCOUNTS,
-        "server/jobs/queue.py": "server/test_queue.py",
+        "server/jobs/queue.py": "server/test_queue.py server/test_queue_history.py",
     },
 }
 """Tests that start a process or a server are left out, as in `make test-quick`."""

@@ -269,24 +269,6 @@ def test_a_repeated_result_of_a_job_changes_nothing(service: Service, ada: Calle
     assert not answer.drop and [each.attempt for each in answer.orders] == [2]
 
 
-@pytest.mark.parametrize(("began", "expected"), [(None, 100.0), (120.0, 120.0)])
-def test_times_memory_and_outputs_of_a_job_are_those_that_its_agent_reports(
-    service: Service, ada: Caller, began: float | None, expected: float
-) -> None:
-    job, number = submit(service, ada), agent(service, ada)
-    poll(service, ada, number)
-    for facts in (
-        {"state": "running", "began": 100.0},
-        {"state": "ended", "code": 0, "began": began, "ended": 300.0, "memory": 5, "stored": "s3://a/b"},
-    ):
-        result = JobResult.model_validate({"attempt": 1, **facts})
-        assert service.write(lambda transaction: queue.record_result(transaction, number, job, result))  # noqa: B023
-    with service.database.read() as connection:
-        row = connection.execute(sa.select(tables.jobs).where(tables.jobs.c.id == job)).one()
-    assert (row.state, row.exit_code, row.begun, row.ended) == ("done", 0, expected, 300.0)
-    assert (row.facts["memory"], row.facts["stored"]) == (5, "s3://a/b")
-
-
 def test_a_late_report_of_an_old_attempt_does_not_end_the_new_one(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=1), agent(service, ada)
     poll(service, ada, number)

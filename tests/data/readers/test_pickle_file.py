@@ -193,6 +193,12 @@ def test_other_types_are_no_numbers(content: Any, message: str) -> None:
         _ = array.value
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(("f4", (2,))), np.dtype([("a", "f4")])])
+def test_a_type_of_several_numbers_is_refused(dtype: np.dtype[Any]) -> None:
+    with pytest.raises(DataError, match="holds records, not numbers"):
+        load(io.BytesIO(pickle.dumps(dtype, protocol=2)))
+
+
 def test_arrays_of_objects_are_lists_if_they_have_one_dimension() -> None:
     objects = np.empty((2, 2), dtype=object)
     flat = load(io.BytesIO(pickle.dumps(objects[0], protocol=2)))
