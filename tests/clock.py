@@ -8,6 +8,9 @@ class Clock:
 
     seconds = 0.0
 
+    def time(self) -> float:
+        return self.seconds
+
     def monotonic(self) -> float:
         return self.seconds
 

@@ -3,9 +3,9 @@
 A test that starts a process, forks or listens at a socket is skipped at the moment when it does so: no list has to be
 kept. A library may turn the exception of the skip into one of its own: then the failure of the test counts as a skip,
 and so does the same failure of a fixture in later tests.
-Git is allowed: a run records the commit, which takes milliseconds. Tests with a browser are left out, too, and property
-tests try few examples. `make test-quick` also leaves out tests marked `slow` (more than about a CPU second within the
-test process) and `long`.
+Git is allowed: a run records the commit, which takes milliseconds. So is `uname`, which libraries run. Tests with a
+browser are left out, too, and property tests try few examples. `make test-quick` also leaves out tests marked `slow`
+(more than about a CPU second within the test process) and `long`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _EXAMPLES = 5
+_ALLOWED = ("git", "uname")
 _refusals: list[str] = []
 """What the running test tried to start."""
 _consequences: list[BaseException] = []
@@ -71,7 +72,7 @@ def pytest_collection_finish() -> None:
 
 def _start(self: Any, args: Any, *more: Any) -> None:
     words = [args] if isinstance(args, str | bytes | os.PathLike) else list(args)
-    if Path(os.fsdecode(words[0])).name != "git":
+    if Path(os.fsdecode(words[0])).name not in _ALLOWED:
         _refuse("not quick: it starts a process")
     _real_start(self, args, *more)
 

@@ -14,7 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew import figure
-from clew.metrics import F1, Binned, Confusion, Mean, Metric, Ratio, Roc, add_metrics, metric_values, wilson_interval
+from clew.metrics import (
+    F1,
+    Binned,
+    Confusion,
+    Mean,
+    Metric,
+    Ratio,
+    Roc,
+    add_metrics,
+    metric_from_data,
+    metric_to_data,
+    metric_values,
+    wilson_interval,
+)
 
 EDGES = [0.0, 0.25, 0.5, 1.0]
 Fill = Callable[[Any, Any, Any, Any], Metric]
@@ -290,3 +303,90 @@ def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:
         return drawn["layout"]["yaxis"].get("dtick")
 
     assert [ticks(1, 1e5), ticks(1, 20), ticks(1, 2)] == [1, "D2", None]
+
+
+@pytest.mark.parametrize(("classes", "texts"), [(12, True), (13, False)])
+def test_a_large_confusion_has_colours_instead_of_numbers(classes: int, texts: bool) -> None:
+    drawn = Confusion.of([0], [0], [str(number) for number in range(classes)]).figure("x")["data"][0]
+    assert ("texttemplate" in drawn) is texts is not drawn["showscale"]
+    assert (drawn["zmin"], drawn["zmax"]) == (0, 1) and [stop for stop, _ in drawn["colorscale"]] == [0, 1]
+
+
+def test_a_roc_is_drawn_down_to_a_background_of_one_in_a_hundred_thousand() -> None:
+    drawn = Roc.of([0.1, 0.4, 0.6, 0.9], [False, True, False, True]).figure("x")
+    assert drawn["layout"]["xaxis"]["range"] == [-5, 0] and drawn["layout"]["yaxis"]["range"] == [0, 1.05]
+    (curve,) = drawn["data"]
+    assert curve["name"] == "area 0.7500" and min(curve["x"]) == 1e-6
+    assert sorted(set(curve["y"])) == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_a_metric_is_read_as_it_was_written(name: str) -> None:
+    flags = np.array([True, False, True])
+    metric = FILLS[name](np.array([0.1, 0.4, 0.9]), flags, ~flags, np.array([1.0, 2.0, 0.5]))
+    data = json.loads(json.dumps(metric_to_data(metric)))
+    assert not {"edges", "names", "axis", "label"} & data.keys()
+    assert_close(metric_from_data(data, metric), metric)
+    assert metric_from_data(data, metric + metric).value == pytest.approx(metric.value)
+
+
+def test_a_fraction_is_drawn_over_the_shape_of_its_sample() -> None:
+    """The sample is a grey area behind the points, its highest bin 1; the range leaves room above 1."""
+    x, passed = [0.1, 0.3, 0.3, 0.4, 0.9, 0.9], [True, True, False, True, False, False]
+    drawn = Binned.of(x, passed, EDGES, axis="pT [GeV]", label="efficiency").figure("x")
+    sample, points = drawn["data"]
+    grey = figure.COLOURS[6]
+    assert sample == {
+        "type": "scatter", "mode": "lines", "x": EDGES, "y": [0.333333, 1.0, 0.666667, 0.666667],
+        "name": "sample (shape)", "line": {"shape": "hv", "color": grey}, "fill": "tozeroy", "opacity": 0.35,
+    }  # fmt: skip
+    assert points["y"] == [1.0, 0.666667, 0.0] and points["marker"]["color"] == figure.COLOURS[0]
+    assert points["error_x"] == {"type": "data", "array": [0.125, 0.125, 0.25], "thickness": 1, "width": 0}
+    layout = drawn["layout"]
+    assert (layout["title"]["text"], layout["yaxis"]["title"]["text"]) == ("Efficiency against pT", "efficiency")
+    assert layout["yaxis"]["range"] == [0, 1.05]
+    small = Binned.of([0.1], [True], EDGES, axis="x", label="y", weights=[0.5]).figure("x")["data"][0]
+    assert small["y"] == [0.5, 0.0, 0.0, 0.0], "fewer than one event are not stretched"
+
+
+def test_scores_are_drawn_for_both_classes() -> None:
+    roc = Roc.of([0.06, 0.07, 0.91, 0.99, 0.99], [False, False, False, True, True])
+    drawn = roc.score_figure("auc")
+    for trace, colour in zip(drawn["data"], figure.COLOURS[1::-1], strict=True):
+        assert trace["x"] == pytest.approx(np.linspace(0, 1, 41).tolist())
+        assert (trace["fill"], trace["opacity"], trace["line"]["color"]) == ("tozeroy", 0.6, colour)
+    assert [trace["name"] for trace in drawn["data"]] == ["background", "signal"]
+    background, signal = ({i: y for i, y in enumerate(trace["y"][:-1]) if y} for trace in drawn["data"])
+    assert background == pytest.approx({2: 2 / 3, 36: 1 / 3}, rel=1e-5) and signal == {39: 1.0}
+    layout = drawn["layout"]
+    assert (layout["title"]["text"], layout["xaxis"]["range"]) == ("Scores, auc", [0, 1])
+    assert layout["xaxis"]["title"]["text"] == "score" and layout["yaxis"]["rangemode"] == "tozero"
+    empty = Roc.of([], []).score_figure("auc")["data"]
+    assert all(set(trace["y"]) == {0.0} for trace in empty)
+
+
+def test_rates_start_at_the_highest_threshold() -> None:
+    fake, real = Roc.of([0.2, 0.6, 0.8], [False, True, False], [1.0, 2.0, 3.0]).rates()
+    assert (fake[0], real[0], fake[-1], real[-1]) == (0, 0, 1, 1) and len(fake) == Roc.BINS + 1
+    steps = {float(value) for value in fake}, {float(value) for value in real}
+    assert steps == ({0.0, 0.75, 1.0}, {0.0, 1.0})
+    assert fake[np.argmax(real > 0)] == 0.75, "the signal comes after three of four weights of background"
+
+
+def test_a_confusion_ignores_classes_without_a_name() -> None:
+    confusion = Confusion.of([0, 1, 1, 0], [0, 1, -1, 2], ("a", "b"), [1.0, 2.0, 4.0, 8.0])
+    assert confusion.counts.tolist() == [[1, 0], [0, 2]]
+    drawn = Confusion.of([0], [0], ("a", "b")).figure("x")
+    assert drawn["data"][0]["z"] == [[1.0, 0.0], [0.0, 0.0]], "a class that is not there has no shares"
+    assert drawn["data"][0]["x"] == drawn["data"][0]["y"] == ("a", "b")
+    assert (drawn["layout"]["xaxis"]["type"], drawn["layout"]["yaxis"]["autorange"]) == ("category", "reversed")
+
+
+def test_an_f1_of_weights_below_zero_has_an_error_of_0() -> None:
+    assert F1(hits=8.0, false=-1.0, missed=-3.0).error == 0.0
+    assert math.isnan(F1(0.0, 0.0, 0.0).error)
+
+
+def test_squares_are_those_of_weights_of_1_if_none_are_given() -> None:
+    assert (Ratio(3, 5).squares, Ratio(3, 5, 0.0).squares, Ratio(3, 5, 7.0).squares) == (5.0, 0.0, 7.0)
+    assert (Ratio(1, 2) + Ratio(3, 5)) == Ratio(4, 7, 7)

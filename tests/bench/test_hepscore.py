@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from clew.bench import compare
 from clew.bench.workload import hepscore
@@ -140,3 +141,69 @@ def test_a_comparison_names_what_else_is_not_the_same(tmp_path: Path) -> None:
     other["app"] |= {"devices": ["a GPU"]}
     paths[1].write_text(json.dumps(other))
     assert compare.compare(*paths).notes == ["devices: unknown and a GPU", "precision: unknown and bf16"]
+
+
+def test_a_summary_is_checked_before_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "particleflow_summary.json"
+    hepscore.write_summary(path, summary(2.5))
+    assert hepscore.read_summary(path).report.wl_scores == {"training": 2.5} and path.read_text().endswith("}\n")
+    with pytest.raises(ValidationError):
+        hepscore.write_summary(path, {**summary(9.0), "run_info": {}})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        hepscore.write_summary(path, summary(9.0, more={"value": math.nan}))
+    assert hepscore.read_summary(path).report.wl_scores == {"training": 2.5}
+
+
+def test_scores_of_copies_are_rounded_to_four_digits() -> None:
+    rounded = {"count": 2, "min": 1.0001, "max": 2.0, "avg": pytest.approx(1.50005), "median": pytest.approx(1.50005)}
+    assert hepscore.score_stats([1.00006, 2.00004]) == rounded
+    assert hepscore.score_stats([]) == {"count": 0, "min": 0.0, "max": 0.0, "avg": 0.0, "median": 0.0}
+
+
+@pytest.mark.parametrize(("count", "notes"), [(2, ["2 of 3 repetitions"]), (3, []), (4, [])])
+def test_fewer_than_three_repetitions_are_noted(count: int, notes: list[str], tmp_path: Path) -> None:
+    for number in range(count):
+        save(tmp_path, str(number), score=3.0)
+    score = hepscore.node_score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
+    assert score.value == pytest.approx(1.0) and score.reference == hepscore.PUBLISHED.name
+    assert len(score.notes) == len(notes) and all(note in text for note, text in zip(notes, score.notes, strict=True))
+    assert score.workloads["particleflow"] == {"median": 1.0, "repetitions": [1.0] * count, "weight": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"log": "out of memory"}, "the run failed"),
+        ({"wl-scores": {"other": 1.0}}, "no score 'training'"),
+        ({"wl-scores": {"training": 0.0}}, "a score is 0"),
+        ({"wl-scores": {}}, "not a summary of a workload: report.wl-scores"),
+    ],
+)
+def test_a_summary_that_cannot_be_scored_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = save(tmp_path, "one", score=1.0, **change)
+    with pytest.raises(ConfigError, match=message):
+        hepscore.node_score([path], hepscore.PUBLISHED)
+
+
+def test_no_summary_is_no_score() -> None:
+    with pytest.raises(ConfigError, match=r"no summary\.json file was given"):
+        hepscore.node_score([], hepscore.PUBLISHED)
+
+
+def test_workloads_of_the_reference_that_were_not_run_are_named(tmp_path: Path) -> None:
+    names = {name: hepscore.ReferenceWorkload(ref_scores={"training": 1.0}) for name in ("particleflow", "b", "a")}
+    against = hepscore.Reference(name="ours", benchmarks=names)
+    score = hepscore.node_score([save(tmp_path, "one", score=2.0)], against)
+    assert score.value == pytest.approx(2.0) and score.notes[-1] == "not included: a, b"
+    other = tmp_path / "other_summary.json"
+    other.write_text(json.dumps(summary(1.0)))
+    with pytest.raises(ConfigError, match="no workload 'other'; it has particleflow, b, a"):
+        hepscore.node_score([other], against)
+
+
+def test_the_published_machine_is_the_default_and_a_summary_can_replace_it(tmp_path: Path) -> None:
+    assert hepscore.load_reference(None) is hepscore.PUBLISHED
+    made = hepscore.load_reference(save(tmp_path, "one", score=2.0))
+    assert made.benchmarks["particleflow"].ref_scores == {"training": 2.0} and made.scaling == 1.0
+    with pytest.raises(ConfigError, match="No such file"):
+        hepscore.load_reference(tmp_path / "none_summary.json")

@@ -81,6 +81,37 @@ def test_a_prediction_finds_the_law_that_the_times_follow() -> None:
         assert predicted.speedup[place] == pytest.approx(true, rel=0.1)
 
 
+@pytest.mark.parametrize("form", ["ring", "tree", "linear"])
+@pytest.mark.parametrize("weak", [False, True])
+def test_a_prediction_finds_how_communication_grows(form: str, weak: bool) -> None:
+    """With more work for more workers, one communication serves more events."""
+    growths: dict[str, Any] = {"ring": lambda p: (p - 1) / p, "tree": np.log2, "linear": lambda p: p - 1}
+    grows = growths[form]
+
+    def law(p: int) -> tuple[float, float]:
+        computing = (8e-3 + 4e-4 * np.log2(p)) / p if weak else 1e-3 + 8e-3 / p
+        talk = 5e-4 * grows(p) / (p if weak else 1)
+        return computing + talk, talk
+
+    runs = [trained(p, *law(p)) for p in (2, 4, 8, 16)]
+    predicted = forecast(runs, [64, 32], weak=weak)
+    assert (predicted.form, predicted.workers, predicted.fitted_on) == (form, [32, 64], [2, 4, 8, 16])
+    assert predicted.events_per_second == pytest.approx([1 / law(p)[0] for p in (32, 64)], rel=0.05)
+    assert predicted.speedup == pytest.approx([2 * law(2)[0] / law(p)[0] for p in (32, 64)], rel=0.05)
+    for low, middle, high in zip(predicted.low, predicted.events_per_second, predicted.high, strict=True):
+        assert 0.8 * middle < low <= middle <= high < 1.2 * middle and low < high
+    assert predicted.serial == (0.0, 0.0, 0.0) if weak else predicted.serial[0] == pytest.approx(1 / 9, rel=0.3)
+
+
+def test_the_band_is_that_of_the_trainings_and_of_the_seed() -> None:
+    pair = [trained(1, 1e-2), trained(1, 1.4e-2, seed=1), trained(2, 6e-3), trained(2, 6e-3, seed=1)]
+    apart, alike = forecast(pair, [4], weak=False), forecast([pair[0], *pair[2:]], [4], weak=False)
+    assert apart.high[0] - apart.low[0] > 3 * (alike.high[0] - alike.low[0])
+    assert forecast(pair, [4], weak=False) == apart != forecast(pair, [4], weak=False, seed=1)
+    failed = ScalingRun("allreduce", 4, "runs/4", message="failed")
+    assert forecast([*pair, failed], [4], weak=False) == apart
+
+
 def test_one_size_above_one_leaves_the_form_open_and_the_band_wide() -> None:
     pair = [trained(1, 1e-2), trained(2, 6e-3, 1e-3)]
     three_sizes = forecast([*pair, trained(4, 4e-3, 1.5e-3)], [32], weak=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from clew.client.credentials import Credentials, credentials, log_in, log_out, login_file
+from clew.client.credentials import Credentials, credentials, log_in, log_out, login_file, recorded_address
 from clew.errors import ConfigError
 
 
@@ -64,6 +65,25 @@ def test_logging_out_removes_the_login() -> None:
     assert not log_out()
     log_in(Credentials("http://here:1", "clew_a"))
     assert log_out() and not login_file().exists() and credentials() is None
+
+
+def test_the_address_of_a_forwarded_port_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_in(Credentials("http://here:1", "clew_a", "127.0.0.1:8470"))
+    assert credentials() == Credentials("http://here:1", "clew_a", "127.0.0.1:8470")
+    assert recorded_address("http://here:1") == "127.0.0.1:8470" and recorded_address("http://there:1") is None
+    monkeypatch.setenv("CLEW_TOKEN", "clew_b")
+    assert credentials() == Credentials("http://here:1", "clew_b", "127.0.0.1:8470")
+    log_in(Credentials("http://here:1", "clew_a"))
+    assert recorded_address("http://here:1") is None and "address" not in login_file().read_text()
+
+
+def test_a_login_is_not_written_through_a_link(tmp_path: Path) -> None:
+    log_in(Credentials("http://here:1", "clew_a"))
+    temporary = login_file().with_name(f".login.json.{os.getpid()}")
+    temporary.symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic"):
+        log_in(Credentials("http://here:1", "clew_b"))
+    assert not (tmp_path / "target").exists()
 
 
 def test_a_token_is_not_shown() -> None:

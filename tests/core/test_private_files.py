@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from clew.core import private_files
 from clew.core.private_files import (
     create_private,
+    keep_compiled_code_private,
     open_own_part,
     private_folder,
     read_private,
@@ -21,6 +23,7 @@ from clew.core.private_files import (
     write_private,
 )
 from clew.errors import DataError, RunError
+from tests.clock import Clock
 
 
 @pytest.fixture
@@ -156,3 +159,73 @@ def test_a_part_is_continued_by_its_user_only(tmp_path: Path, monkeypatch: pytes
         open_own_part(part)
     with pytest.raises(NotADirectoryError):
         open_own_part(part / "below")
+
+
+def test_compiled_code_is_kept_where_only_its_user_can_write(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    before = os.umask(0)
+    try:
+        keep_compiled_code_private()
+    finally:
+        os.umask(before)
+    folder = shared / f"clew-{os.getuid()}" / "compiled"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)] == [0o700, 0o700]
+    keep_compiled_code_private()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
+    keep_compiled_code_private()
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "elsewhere", "the user's choice stays"
+
+
+def test_a_socket_that_is_dead_for_a_minute_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(private_files, "time", clock)
+    with socket.socket(socket.AF_UNIX) as bound:  # nobody listens
+        bound.bind(str(tmp_path / "dead"))
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("dead")
+    for path, seconds in ((tmp_path / "dead", 1000), (tmp_path / "file", 1)):
+        os.utime(path, (seconds, seconds))
+    clock.seconds = 1060
+    remove_dead_sockets(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dead", "file", "link"]
+    clock.seconds += 1
+    remove_dead_sockets(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_a_text_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_private(tmp_path / "folder", "text")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_a_link_is_no_part(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"theirs")
+    (tmp_path / "part").symlink_to(tmp_path / "target")
+    with pytest.raises(DataError, match="is a link, or belongs to another user"):
+        open_own_part(tmp_path / "part")
+    assert (tmp_path / "target").read_bytes() == b"theirs"
+
+
+def test_only_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    with pytest.raises((RunError, IsADirectoryError)):
+        read_private(tmp_path / "folder")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    try:
+        with pytest.raises(RunError, match="not a file that you wrote"):
+            read_private(tmp_path / "pipe")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("name", ["text", "new"])
+def test_descriptors_are_not_passed_on_to_other_programs(name: str, tmp_path: Path) -> None:
+    with open_own_part(tmp_path / name) as stream:
+        assert not os.get_inheritable(stream.fileno())
+    descriptor = create_private(tmp_path / "other")
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)

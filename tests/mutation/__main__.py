@@ -1,4 +1,7 @@
-"""`python -m tests.mutation [TEXT ...]`: plant every bug (whose name or file contains a text) and run its tests."""
+"""`python -m tests.mutation [TEXT ...]`: plant every bug (whose name or file contains a text) and run its tests.
+
+With `--list` the bugs are only printed, each with its file and its tests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ _LIMIT = 600.0
 
 def main(texts: list[str]) -> int:
     """Return 1 if a bug survives or cannot be planted."""
-    chosen = [bug for bug in BUGS if not texts or any(text in f"{bug.name} {bug.file}" for text in texts)]
+    words = [text for text in texts if text != "--list"]
+    chosen = [bug for bug in BUGS if not words or any(word in f"{bug.name} {bug.file}" for word in words)]
+    if "--list" in texts:
+        print("\n".join(f"{bug.name}: {bug.file}: {bug.tests}" for bug in chosen))
+        return 0
     noticed = 0
     preload()
     with source_copy() as source:

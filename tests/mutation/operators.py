@@ -62,12 +62,14 @@ def mutants(text: str) -> list[Mutant]:
 
 
 def _changes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """What to replace within a function, and by what. Messages of errors and annotations stay."""
+    """What to replace within a function, and by what. Messages of errors, assertions and annotations stay."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Raise | ast.FunctionDef | ast.AsyncFunctionDef | ast.JoinedStr | ast.Assert):
             continue
+        if isinstance(node, ast.keyword) and node.arg == "strict":
+            continue  # of `zip`: like an assertion, it is about our own mistakes
         if isinstance(node, ast.AnnAssign):
             waiting.extend([node.value] if node.value else [])
             continue

@@ -23,7 +23,7 @@ from tests.mutation.runner import become_pytest, wait_for
 
 _fork = os.fork
 """`tests.quick` replaces it."""
-_SLOWER, _LEAST_SECONDS = 10, 60
+_SLOWER, _LEAST_SECONDS = 10, 30
 """Tests that take this many times as long as without a fault, and this many seconds, hang."""
 _LIMIT = 3000.0
 """Seconds for all tests without a fault."""

@@ -41,3 +41,23 @@ def test_requests_without_a_token_are_not_counted(clock: Clock) -> None:
     limit = RateLimit(1)
     assert statuses(limit, 3, has_token=False) == [401] * 3
     assert (limit.total, statuses(limit, 1)) == (0, [401])
+
+
+def test_the_time_to_wait_counts_from_the_first_bad_token(clock: Clock) -> None:
+    clock.seconds = 1000.0
+    limit = RateLimit(0)
+    assert limit.rejection("a", has_token=True).retry_after == pytest.approx(60.0)
+    clock.seconds = 1060.0
+    refused = limit.rejection("a", has_token=True)
+    assert refused.status == 429 and refused.retry_after == pytest.approx(0.0), "the minute is not over"
+
+
+def test_addresses_are_forgotten_when_they_are_too_many(clock: Clock) -> None:
+    """More than 10,000: an attacker with many addresses cannot take all memory."""
+    limit = RateLimit(1)
+    for number in range(10_000):
+        limit.rejection(str(number), has_token=True)
+    assert statuses(limit, 1, "0") == statuses(limit, 1, "1") == [429]
+    assert statuses(limit, 1, "one more") == [401]
+    assert statuses(limit, 1, "2") == [429], "now they are forgotten"
+    assert statuses(limit, 2, "3") == [401, 429] and statuses(limit, 1, "2") == [429]

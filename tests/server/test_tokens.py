@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from clew.client.server_proof import proof, token_digest
 from clew.server.accounts import audit, tokens
 from clew.server.accounts.audit import record_action
 from clew.server.accounts.tokens import NewTokenRow, TokenCache, check_scopes, revoke_token, with_implied_scopes
@@ -215,3 +216,18 @@ def test_the_audit_log_names_user_token_and_address(service: Service, clock: Set
         (clock.now, caller.user, caller.token, "10.0.0.7", "delete", "run:17", {"reason": "old"}),
         (clock.now, None, None, "", "sweep", "artefacts", None),
     ]
+
+
+def test_a_server_proves_that_it_has_a_token(service: Service, clock: SetTime) -> None:
+    ada = new_user(service, "ada")
+    number, text = new_token(service, NewTokenRow(ada, ["write"], "laptop", expires=clock.now + 10))
+    digest = token_digest(text)
+    asked = service.tokens.proof(digest[:16], "nonce", "127.0.0.1:1")
+    assert asked == proof(digest, "nonce", "127.0.0.1:1")
+    names = (digest[:15], digest[:17], digest, "", "0" * 16, "%" * 16)
+    assert [service.tokens.proof(name, "nonce", "127.0.0.1:1") for name in names] == [None] * 6
+    clock.now += 11
+    assert service.tokens.proof(digest[:16], "nonce", "127.0.0.1:1") is None, "it has expired"
+    clock.now -= 11
+    service.write(lambda transaction: revoke_token(transaction, caller_of(service, text), number))
+    assert service.tokens.proof(digest[:16], "nonce", "127.0.0.1:1") is None, "it is revoked"

@@ -40,6 +40,19 @@ def test_an_improvement_must_exceed_the_least_difference() -> None:
     assert (values.best, values.since) == (-1.8, 0)
 
 
+def test_a_value_to_maximize_must_exceed_the_best_by_the_least_difference() -> None:
+    values = MetricTracker("near", "maximize", 0.5)
+    assert [values.update({"near": value}, "x") for value in (1.0, 1.4, 1.6)] == [True, False, True]
+    assert values.best == 1.6
+
+
+def test_validations_without_a_number_count_as_not_better() -> None:
+    decide = tracker(early_stopping={"patience": 2})
+    nan = float("nan")
+    assert decisions(decide, "loss", nan, nan) == [(False, False), (False, True)]
+    assert decisions(decide, "loss", 1.0) == [(True, False)]
+
+
 def test_patience_counts_validations_without_a_better_value() -> None:
     decide = tracker(early_stopping={"patience": 2})
     assert decisions(decide, "loss", 3.0, 4.0, 2.0, 2.5, 2.5) == [

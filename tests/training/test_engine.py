@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +17,14 @@ from pydantic import ValidationError
 from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
-from clew.recipe import Loss
+from clew.recipe import Loss, Recipe, TakenSteps
+from clew.runs.timeline import PHASES, read_trace
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.training.engine import Engine, WeightAverage, as_loss
 from clew.training.optimizer import make_optimizer
 from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
+from clew.training.timeline_writer import TimelineWriter
 from tests.training import recipe
 
 
@@ -71,6 +77,24 @@ def test_a_warm_up_ends_at_the_rate_that_a_plateau_has_reduced() -> None:
     assert [schedule.at(step) for step in (0, 4, 9, 10, 99)] == pytest.approx([0.05, 0.25, 0.5, 0.5, 0.5])
 
 
+@pytest.mark.parametrize(("name", "last"), [("linear", 0.01), ("cosine", 0.01), ("constant", 1.0)])
+def test_the_rate_stays_after_the_last_step(name: str, last: float) -> None:
+    assert rates(14, of=10, name=name)[10:] == pytest.approx([last] * 4)
+    assert rates(12, of=10, name=name, warmup=1.0) == pytest.approx([k / 10 for k in range(1, 11)] + [1.0, last])
+
+
+def test_a_training_without_steps_has_a_schedule() -> None:
+    assert rates(1, of=0, each=0, name="step", epochs=1) == rates(1, of=0, each=0, name="linear") == [1.0]
+    assert rates(2, of=1, each=0, name="step", factor=0.5, epochs=1) == [1.0, 0.5]
+
+
+def test_equal_facts_mean_equal_rates() -> None:
+    config, other = (TrainConfig.model_validate({"schedule": {"name": name}}) for name in ("cosine", "linear"))
+    assert Schedule(config, 100, 10).facts == Schedule(config, 100, 10).facts
+    for changed in (Schedule(other, 100, 10), Schedule(config, 101, 10), Schedule(config, 100, 11)):
+        assert changed.facts != Schedule(config, 100, 10).facts
+
+
 def test_steps_of_a_staircase_are_epochs() -> None:
     assert rates(8, name="step", factor=0.1, epochs=2, each=2) == pytest.approx([1] * 4 + [0.1] * 4)
 
@@ -97,19 +121,25 @@ def test_every_optimiser_by_name_makes_a_step(name: str, samples: Table) -> None
 
 
 @pytest.mark.parametrize(
-    ("settings", "rate"),
+    ("settings", "rate", "warmup"),
     [
-        ({"name": "sgd"}, 4.0),
-        ({"name": "adam"}, 2.0),
-        ({"name": "adam", "lr_rule": "linear"}, 4.0),
-        ({"name": "sgd", "lr_rule": "none"}, 1.0),
+        ({"name": "sgd"}, 4.0, True),
+        ({"name": "sgd", "lr_batch": 171}, 256 / 171, True),
+        ({"name": "sgd", "lr_batch": 256}, 1.0, False),
+        ({"name": "sgd", "lr_batch": 1024}, 0.25, False),
+        ({"name": "sgd", "lr_rule": "none"}, 1.0, False),
+        ({"name": "adam"}, 2.0, False),
+        ({"name": "adam", "lr_batch": 1024}, 0.5, False),
+        ({"name": "adam", "lr_rule": "linear"}, 4.0, True),
     ],
 )
-def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float) -> None:
+def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float, warmup: bool) -> None:
+    """A rate that was increased in proportion to the batch starts with a warm-up of 5% of the steps."""
     config = TrainConfig.model_validate({"batch_size": 256, "optimizer": {"lr": 1.0, "lr_batch": 64, **settings}})
     instance = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
     assert instance.param_groups[0]["lr"] == pytest.approx(rate)
-    assert (Schedule(config, 100, 10).at(0) < 1) == (rate == 4.0)
+    schedule = Schedule(config, 100, 10)
+    assert [schedule.at(step) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1] if warmup else [1] * 6)
 
 
 @pytest.mark.parametrize("wrong", [{"name": "lion"}, {"lr": 0}, {"weight_decay": -1}, {"momentum": 0.9}])
@@ -226,10 +256,14 @@ def test_event_weights_multiply_losses_and_not_their_number(samples: Table) -> N
 
 
 def test_a_loss_without_a_gradient_is_refused(samples: Table) -> None:
-    new_engine = engine()
-    new_engine.model.requires_grad_(False)
-    with pytest.raises(RecipeError, match="the loss has no gradient"):
-        new_engine.step([to_batch(samples)])
+    """The message names the method that computes it: `step`, or `loss` if the recipe has no own step."""
+    own, inherited = type(recipe("line")), type("Inherited", (type(recipe("line")),), {"step": Recipe.step})
+    for kind, method in ((own, own.step), (inherited, own.loss)):
+        line = kind(own.Config())
+        still = Engine(line, line.model().requires_grad_(False), TrainConfig(), Strategy(), torch.device("cpu"))
+        place = f"line.py:{inspect.getsourcelines(method)[1]}: the loss has no gradient"
+        with pytest.raises(RecipeError, match=re.escape(place)):
+            still.step([to_batch(samples)])
 
 
 def test_half_precision_scales_the_loss_and_not_the_step(samples: Table) -> None:
@@ -248,3 +282,100 @@ def test_half_precision_scales_the_loss_and_not_the_step(samples: Table) -> None
 
 def test_adam_is_one_kernel_for_all_parameters() -> None:
     assert optimizer(name="adam").defaults["fused"] is True
+
+
+def step_in_timeline(path: Path, samples: Table, *parts: slice, strategy: Strategy | None = None) -> Any:
+    """The spans of one step, as its timeline has them."""
+    trace, line = TimelineWriter(path), recipe("line")
+    trace.begin_step(3)
+    traced = Engine(line, line.model(), TrainConfig(), strategy or Strategy(), torch.device("cpu"), trace)
+    traced.step([to_batch(samples.slice(part.start, part.stop)) for part in parts])
+    trace.close()
+    return read_trace(path)
+
+
+def phases_of_a_step(path: Path, samples: Table, *parts: slice) -> list[str]:
+    spans = step_in_timeline(path, samples, *parts)
+    ends = spans["start"][:-1] + spans["length"][:-1].astype(np.uint64) * np.uint64(100)
+    assert (spans["step"] == 3).all() and (spans["start"][1:] + np.uint64(1000) >= ends).all(), "one after the other"
+    return [PHASES[number] for number in spans["phase"]]
+
+
+def test_a_step_is_in_the_timeline(samples: Table, tmp_path: Path) -> None:
+    phases = ["forward", "backward", "optimise"]
+    assert phases_of_a_step(tmp_path / "one", samples, slice(0, 50)) == phases
+    assert phases_of_a_step(tmp_path / "two", samples, slice(0, 50), slice(50, 90)) == 2 * phases
+
+
+def test_half_precision_needs_equal_gradients() -> None:
+    class Unequal(Strategy):
+        same_gradient = False
+
+    line, config = recipe("line"), TrainConfig.model_validate({"precision": "fp16"})
+    with pytest.raises(ConfigError, match="fp16 cannot be used with allreduce; use bf16"):
+        Engine(line, line.model(), config, Unequal(), torch.device("cpu"))
+
+
+def test_bfloat16_is_used_in_forward_passes_only(samples: Table) -> None:
+    assert engine().autocast() is engine().autocast()
+    with engine(precision="bf16").autocast():
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
+    assert {p.dtype for p in engine(precision="bf16").model.parameters()} == {torch.float32}
+
+
+def test_a_hook_adds_gradients_of_a_mean(samples: Table) -> None:
+    """As `backward()` of the mean, on top of what is there; a batch that does not count adds nothing."""
+    hooked, batch = engine(), to_batch(samples.slice(0, 4))
+    weight = next(hooked.model.parameters())
+    weight.grad = torch.ones_like(weight)
+    summed = hooked.backward((3 * weight).sum(), batch)
+    assert torch.equal(weight.grad, torch.full_like(weight, 4.0))
+    assert float(summed.total) == pytest.approx(12 * float(weight.detach().sum()), rel=1e-5) and summed.weight == 4
+    batch.counts = False
+    assert hooked.backward((3 * weight).sum(), batch).weight == 0
+
+
+def test_optimisers_of_a_recipe_have_their_own_rates(samples: Table) -> None:
+    game = recipe("game")
+    player = Engine(game, game.model(), TrainConfig(), Strategy(), torch.device("cpu"))
+    player.rate(0.5)
+    assert {name: each.param_groups[0]["lr"] for name, each in player.optimizers.items()} == {
+        "maker": 0.005,
+        "critic": 0.0005,
+    }
+    assert {name: len(each) for name, each in player.parameters.items()} == {"maker": 2, "critic": 4}
+    before = [p.detach().clone() for p in player.model.parameters()]
+    assert list(player.step([to_batch(samples)])) == ["critic", "maker"]
+    assert not any(torch.equal(old, new) for old, new in zip(before, player.model.parameters(), strict=True))
+    with pytest.raises(RecipeError, match=r"train\.accumulate cannot be used with a step\(\) that alternates"):
+        player.step([to_batch(samples), to_batch(samples)])
+
+
+def test_the_time_of_communication_is_a_phase_of_its_own(samples: Table, tmp_path: Path) -> None:
+    """What the strategy counted during the backward pass, and not before."""
+
+    class Talking(Strategy):
+        def backward(self, *arguments: Any, **options: Any) -> Any:
+            sums = super().backward(*arguments, **options)
+            time.sleep(0.004)
+            self.communication_seconds += 2**-9
+            return sums
+
+    strategy = Talking()
+    strategy.communication_seconds = 7.0
+    spans = step_in_timeline(tmp_path / "trace", samples, slice(0, 50), strategy=strategy)
+    assert [PHASES[number] for number in spans["phase"]] == ["forward", "backward", "communicate", "optimise"]
+    assert spans["length"][2] == 19_531, "2 ms, in hundreds of nanoseconds"
+
+
+def test_a_recipe_may_take_its_steps_itself(samples: Table) -> None:
+    class Own(type(recipe("line"))):  # type: ignore[misc]
+        def step(self, model: torch.nn.Module, batch: Any) -> TakenSteps:
+            return TakenSteps(mine=Loss(torch.tensor(3.0), 1.0))
+
+    own = Own(Own.Config())
+    taken = Engine(own, own.model(), TrainConfig(), Strategy(), torch.device("cpu"))
+    before = [p.detach().clone() for p in taken.model.parameters()]
+    sums = taken.step([to_batch(samples)])
+    assert list(sums) == ["mine"] and float(sums["mine"].total) == 3.0
+    assert all(torch.equal(old, new) for old, new in zip(before, taken.model.parameters(), strict=True))

@@ -93,7 +93,7 @@ def test_a_taken_folder_is_not_touched(flat: Dataset, tmp_path: Path) -> None:
 
 
 def test_a_dataset_without_validation_is_refused_before_a_run_is_made(flat: Dataset, tmp_path: Path) -> None:
-    source = str(flat.path.parent / "events.h5")
+    source = str(flat.path.parent / "events.npz")
     data = clew.prepare(recipe("line"), input=[source], output=str(tmp_path / "all"), split={"train": 1.0}, workers=1)
     with pytest.raises(DataError, match="the split 'val' is empty"):
         train(data, tmp_path / "run")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from clew.errors import InterruptError
+from clew.jobs.lease import Lease
+from clew.jobs.worker_process import FORWARDED_INTERRUPT
 from clew.training import stop_signal
 from clew.training.stop_signal import StopSignal
 
@@ -71,6 +73,47 @@ def test_a_signal_asks_the_run_to_stop(number: signal.Signals) -> None:
         assert stop.requested and not stop.interrupted and stop.reason == ""
     assert signal.getsignal(number) is before
     assert str(stop.stopped_error(7, Path("run"))) == "stopped at step 7; resume with: clew train --resume run"
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, True), (FORWARDED_INTERRUPT, False)])
+def test_the_first_interrupt_tells_the_user_unless_a_parent_has_forwarded_it(
+    number: signal.Signals, told: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with StopSignal(None) as stop:
+        stop.can_save = True
+        signal.raise_signal(number)
+        assert stop.interrupted
+    assert ("press Ctrl-C again to stop at once" in capfd.readouterr().err) is told
+
+
+def test_a_worker_that_ignores_interrupts_goes_on_ignoring_them() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopSignal(None) as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert not stop.requested and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            stop.can_save = True
+            signal.raise_signal(FORWARDED_INTERRUPT)
+            assert stop.interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_owner_of_a_lease_asks_to_stop_and_takes_the_run_away(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lease")
+    lease.grant()
+    stop = StopSignal(None, lease)
+    stop.renew_lease()
+    assert not stop.requested and not stop.lease_lost
+    lease.request_stop("the machine is needed")
+    stop.renew_lease()
+    assert not stop.requested, "it was read a moment ago"
+    stop.renew_lease(now=True)
+    assert stop.requested and stop.reason == "the machine is needed"
+    assert str(stop.stopped_error(7, Path("run"))).startswith("stopped at step 7 (the machine is needed); resume with")
+    lease.revoke()
+    stop.renew_lease(now=True)
+    assert stop.lease_lost
 
 
 def test_the_first_interrupt_stops_at_the_next_step_and_the_second_at_once() -> None:

@@ -38,20 +38,23 @@ def test_every_event_is_held_out_once(flat: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize("split_by", ["event", "file", "said"])
 def test_by_file_no_file_is_on_both_sides(flat: Dataset, tmp_path: Path, split_by: str) -> None:
     source = flat.path.parent
-    values = {"input": [str(source / "*.h5")], "split": {"train": 0.7, "val": 0.3}, "split_by": split_by, "seed": 4}
+    values = {"input": [str(source / "*.npz")], "split": {"train": 0.7, "val": 0.3}, "split_by": split_by, "seed": 4}
     if split_by == "said":
-        one, two, three = (str(source / f"events-{n}.h5") for n in range(3))
+        one, two, three = (str(source / f"events-{n}.npz") for n in range(3))
         values = {"input": {"train": [two, one], "val": [three]}}
     prepare = PrepareConfig.model_validate(values)
     data = clew.prepare(RECIPE, prepare, output=str(tmp_path / "data"), workers=1)
     for place in folds.write_folds(tmp_path / "folds", data, FoldsConfig(count=3, by="file"), prepare):
-        sides = [set(np.unique(Dataset(place).read(name).fixed("file"))) for name in ("train", "val")]
+        sides = [set(np.unique(Dataset(place).read(name).fixed("part"))) for name in ("train", "val")]
         assert (len(sides[0]), len(sides[1]), sides[0] & sides[1]) == (2, 1, set())
 
 
 def test_wrong_numbers_of_folds_are_reported(flat: Dataset) -> None:
     with pytest.raises(DataError, match="3 files in train and val cannot be divided into 4 folds"):
         folds.check_folds(flat, FoldsConfig(count=4, by="file"), PrepareConfig())
+    folds.check_folds(flat, FoldsConfig(count=3, by="file"), PrepareConfig())
+    with pytest.raises(DataError, match=r"\d+ events in train and val cannot be divided into 1000 folds"):
+        folds.check_folds(flat, FoldsConfig(count=1000), PrepareConfig())
     with pytest.raises(DataError, match="need the section `prepare`"):
         folds.check_folds(flat, FoldsConfig(count=3, by="file"), PrepareConfig(seed=7))
 
@@ -93,3 +96,34 @@ def test_lengths_of_the_splits_that_stay_are_kept(dataset: Dataset, tmp_path: Pa
     column = next(iter(dataset.manifest.item_sets))
     for place in folds.write_folds(tmp_path, dataset, FoldsConfig(count=2), PrepareConfig()):
         assert Dataset(place).lengths("test", column).tolist() == dataset.lengths("test", column).tolist()
+
+
+def test_folds_that_exist_are_not_written_again(flat: Dataset, tmp_path: Path) -> None:
+    config = FoldsConfig(count=3)
+    first, second, third = folds.write_folds(tmp_path, flat, config, PrepareConfig())
+    assert [path.name for path in (first, second, third)] == ["fold-0", "fold-1", "fold-2"]
+    (tmp_path / "shard-0.h5").unlink()
+    assert folds.write_folds(tmp_path, flat, config, PrepareConfig()) == [first, second, third]
+    assert not (tmp_path / "shard-0.h5").exists()
+    (third / "manifest.json").unlink()
+    folds.write_folds(tmp_path, flat, config, PrepareConfig())
+    Dataset(third).verify()
+
+
+def test_a_dataset_without_validation_is_divided(flat: Dataset, tmp_path: Path) -> None:
+    source = [str(flat.path.parent / "*.npz")]
+    prepare = PrepareConfig.model_validate({"input": source, "split": {"train": 1.0}})
+    data = clew.prepare(RECIPE, prepare, output=str(tmp_path / "data"), workers=1)
+    for by in ("event", "file"):
+        config = FoldsConfig.model_validate({"count": 3, "by": by})
+        made = [Dataset(each) for each in folds.write_folds(tmp_path / by, data, config, prepare)]
+        assert sum(each.splits["val"] for each in made) == 300
+        assert all(each.splits["train"] + each.splits["val"] == 300 for each in made)
+
+
+def test_lengths_of_folds_are_those_of_their_events(dataset: Dataset, tmp_path: Path) -> None:
+    column = next(iter(dataset.manifest.item_sets))
+    for place in folds.write_folds(tmp_path, dataset, FoldsConfig(count=3), PrepareConfig()):
+        made = Dataset(place)
+        for split in ("train", "val"):
+            assert made.lengths(split, column).tolist() == made.read(split).ragged(column).lengths.tolist()

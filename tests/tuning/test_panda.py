@@ -99,7 +99,7 @@ def grid(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """A working folder as the grid makes it: settings, a point, files, their list."""
     settings = template(flat, tune={"objective": "val/near", "direction": "maximize"}, train={"epochs": 2})
     (tmp_path / "my.yaml").write_text(to_yaml(settings.data))
-    names = [path.name for path in sorted(flat.path.parent.glob("*.h5"))]
+    names = [path.name for path in sorted(flat.path.parent.glob("*.npz"))]
     for name in names:
         shutil.copy(flat.path.parent / name, tmp_path)
     (tmp_path / "input_ds.json").write_text(json.dumps(names))

@@ -113,7 +113,6 @@ def _item_sets(dataset: Dataset) -> set[str]:
 
 
 def _shard(path: Path, table: Table) -> Shard:
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         table.save(temporary)
     return Shard(file=f"../{path.name}", events=len(table), bytes=path.stat().st_size, sha256=sha256(path))
@@ -131,7 +130,6 @@ class _FoldWriter:
 
     def write(self, folder: Path, number: int) -> None:
         """Write one fold: one shard for validation, the others for training, and the other splits of the dataset."""
-        folder.mkdir(parents=True, exist_ok=True)
         train_folds = [n for n in range(self.config.count) if n != number]
         manifest, original = self.dataset.manifest, self.dataset.path.absolute()
         other_splits = {name: shards for name, shards in manifest.splits.items() if name not in _SPLITS}

@@ -185,3 +185,50 @@ def test_buckets_come_in_random_order_only_if_samples_are_shuffled() -> None:
     assert [int(lengths[batch].min()) for batch in in_order] == list(range(0, 40, 4))
     mixed = [int(lengths[batch].min()) for batch in Sampler(40, 4, lengths=lengths).batches(0)]
     assert sorted(mixed) == list(range(0, 40, 4)) != mixed
+
+
+def test_ranks_with_one_sample_get_the_cheapest_of_those_with_most() -> None:
+    """Two expensive samples alone, and six cheap ones: each of the ranks with three gives one away."""
+    costs = np.array([100.0, 90, 1, 1, 1, 1, 1, 1])
+    assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    costs = np.array([100.0, 90, 1, 1, 1, 1, 1, 1, 1])  # four and three: the first gives twice
+    assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 3, 1, 3, 2, 3, 2]
+    costs = np.array([100.0, 3, 1, 2])
+    assert divide_by_cost(costs, 2).tolist() == [0, 1, 0, 1]
+    assert divide_by_cost(costs[:3], 2).tolist() == [0, 1, 1], "three samples are too few for two each"
+
+
+def test_a_small_window_has_blocks_of_one_sample() -> None:
+    assert [Sampler(100, size, window=1, streamed=True).block for size in (1, 119, 120, 240)] == [1, 1, 1, 2]
+    assert Sampler(100, 1, window=1, ranks=61, streamed=True).owner_count == 61
+    assert Sampler(100, 1, window=1, ranks=60, streamed=True).owner_count == 60
+
+
+def test_steps_depend_on_the_epoch_only_with_a_budget() -> None:
+    lengths = np.random.default_rng(1).integers(1, 50, 200)
+    budget = Sampler(200, 16, lengths=lengths, budget=300, window=2)
+    steps = [budget.steps(epoch) for epoch in range(6)]
+    assert steps == [len(budget.batches(epoch)) for epoch in range(6)] and len(set(steps)) > 1
+    streamed = Sampler(200, 16, streamed=True, window=2)
+    assert streamed.steps(3) == len(streamed.batches(3))
+
+
+def test_a_window_is_sorted_by_length() -> None:
+    """Windows of two batches of four: within each, batches of neighbours in length."""
+    lengths = np.random.default_rng(1).permutation(40)
+    sampler = Sampler(40, 4, shuffle=False, lengths=lengths, window=2)
+    for first, window in zip(range(0, 40, 8), sampler.windows(0), strict=True):
+        ordered = sorted(range(first, first + 8), key=lambda sample: int(lengths[sample]))
+        assert [batch.tolist() for batch in window] == [ordered[:4], ordered[4:]]
+
+
+def test_a_window_of_streamed_samples_has_whole_blocks_of_all_parts() -> None:
+    sampler = Sampler(5000, 10, window=24, streamed=True, seed=1)
+    assert sampler.block == 2
+    windows = [np.concatenate(window) for window in sampler.windows(0)]
+    assert len(windows) == round(5000 / 240)
+    for window in windows:
+        assert len(window) % 2 == 0 and set(window // 2 * 2) | set(window // 2 * 2 + 1) == set(window)
+        assert len(set(window // 2 % 60)) == 60, "every part has samples in every window"
+    plain = [np.concatenate(window) for window in Sampler(5000, 10, window=24, streamed=True, shuffle=False).windows(0)]
+    assert all((np.diff(window) > 0).all() for window in plain) and not all((np.diff(w) > 0).all() for w in windows)

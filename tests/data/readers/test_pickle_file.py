@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import os
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 from clew import readers
+from clew.data.readers.safe_pickle import load
 from clew.data.table import Ragged
+from clew.errors import DataError
 
 from . import problem, whole
 
@@ -159,3 +162,54 @@ def test_a_truncated_pickle_is_reported(tmp_path: Path) -> None:
     stream = io.BytesIO(pickle.dumps({"X": EVENTS}))
     (tmp_path / "a.pkl").write_bytes(stream.getvalue()[:-9])
     assert problem(tmp_path / "a.pkl").startswith("not a readable pickle")
+
+
+def test_an_array_without_content_is_empty() -> None:
+    empty = load(io.BytesIO(b"cnumpy.core.multiarray\n_reconstruct\n(tR."))
+    assert empty.value.shape == (0,) and empty.value.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f8", ">i4", "<u2"])
+def test_arrays_and_scalars_have_their_values(dtype: str) -> None:
+    for protocol in (2, 5):
+        values = np.array([[0, 1, 1], [1, 0, 1]], dtype=dtype)
+        for array in (values, np.asfortranarray(values), values[:0]):
+            loaded = load(io.BytesIO(pickle.dumps(array, protocol=protocol))).value
+            assert loaded.dtype == values.dtype.newbyteorder("=") and loaded.tolist() == array.tolist()
+        assert load(io.BytesIO(pickle.dumps(values[1, 2], protocol=protocol))) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros(2, dtype="c8"), "holds arrays of 'c8', not of numbers"),
+        (np.zeros(2, dtype="f16"), "holds arrays of 'f16', not of numbers"),
+        (np.zeros(2, dtype="M8[s]"), "holds arrays of 'M8', not of numbers"),
+    ],
+)
+def test_other_types_are_no_numbers(content: Any, message: str) -> None:
+    array = load(io.BytesIO(pickle.dumps(content, protocol=2)))
+    with pytest.raises(DataError, match=message):
+        _ = array.value
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(("f4", (2,))), np.dtype([("a", "f4")])])
+def test_a_type_of_several_numbers_is_refused(dtype: np.dtype[Any]) -> None:
+    with pytest.raises(DataError, match="holds records, not numbers"):
+        load(io.BytesIO(pickle.dumps(dtype, protocol=2)))
+
+
+def test_arrays_of_objects_are_lists_if_they_have_one_dimension() -> None:
+    objects = np.empty((2, 2), dtype=object)
+    flat = load(io.BytesIO(pickle.dumps(objects[0], protocol=2)))
+    assert flat.items == [None, None]
+    with pytest.raises(DataError, match="not a readable pickle"):
+        load(io.BytesIO(pickle.dumps(objects, protocol=2)))
+
+
+def test_one_pickle_does_not_change_what_the_next_may_call() -> None:
+    """A pickle can write to objects that it got, also to functions."""
+    program = b"cnumpy\ndtype\n}S'__code__'\nNsb0cnumpy\ndtype\n(S'f8'\ntR."
+    with contextlib.suppress(DataError):
+        load(io.BytesIO(program))
+    assert load(io.BytesIO(pickle.dumps(np.arange(3), protocol=2))).value.tolist() == [0, 1, 2]

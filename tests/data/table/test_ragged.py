@@ -94,3 +94,17 @@ def test_gather_finds_the_rows_of_events_in_any_order() -> None:
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(Ragged([1.0, 2.0], [0, 2, 2])) == "Ragged(2 events, 2 items, float64)"
+
+
+def test_empty_events_have_the_shape_and_type_of_the_first() -> None:
+    made = Ragged.from_lists([np.empty((0, 2), dtype=np.int16), []])
+    assert made.values.shape == (0, 2) and made.values.dtype == np.int16 and len(made) == 2
+
+
+def test_equal_columns_have_equal_repr_and_events() -> None:
+    made = Ragged.from_lengths([1.5, 2.5, 3.5], [1, 0, 2])
+    assert [event.tolist() for event in made] == [[1.5], [], [2.5, 3.5]] and len(made) == 3
+    assert made[0].tolist() == [1.5] and made[-2].tolist() == [] and made[2].tolist() == made[-1].tolist()
+    for event in (3, -4):
+        with pytest.raises(IndexError):
+            _ = made[event]

@@ -88,3 +88,47 @@ def test_data_that_cannot_be_fitted_is_reported() -> None:
         Reweight()(EVENTS)
     with pytest.raises(ValidationError, match="must rise"):
         Reweight(columns={"pt": (1.0,)})
+
+
+def test_bins_of_a_class_share_its_weight() -> None:
+    """Two classes with equal sums of weights, in one bin and in two."""
+    events = Table({"label": np.array([0, 0, 1, 1]), "pt": np.array([10.0, 20.0, 10.0, 110.0])})
+    assert _fitted(Reweight(columns={"pt": EDGES}), events)(events).weights.tolist() == [1.0, 1.0, 1.0, 1.0]
+    reference = _fitted(Reweight(columns={"pt": EDGES}, reference=1), events)(events)
+    assert reference.weights.tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_one_bin_is_enough() -> None:
+    events = Table({"label": np.array([0, 1, 1, 1]), "pt": np.array([-9.0, 1.0, 2.0, 99.0])})
+    reweighted = _fitted(Reweight(columns={"pt": (0.0, 5.0)}), events)(events)
+    assert reweighted.weights == pytest.approx([2.0, 2 / 3, 2 / 3, 2 / 3])
+
+
+def test_bins_of_two_columns_are_counted_together() -> None:
+    label, pt, eta = np.zeros(4, int), np.array([1.0, 1.0, 9.0, 9.0]), np.array([0.0, 2.0, 2.0, 2.0])
+    events = Table({"label": label, "pt": pt, "eta": eta})
+    fitted = _fitted(Reweight(columns={"pt": (0.0, 5.0, 10.0), "eta": (0.0, 1.0, 2.0, 3.0)}), events)
+    assert fitted.factors is not None and list(fitted.factors) == [0]
+    assert fitted.factors[0] == pytest.approx({0: 4 / 3, 2: 4 / 3, 5: 2 / 3})
+    assert fitted.needs == ("label", "pt", "eta") and not fitted.needs_fit and Reweight().needs_fit
+
+
+def test_classes_are_named_by_any_column_and_its_largest_value_needs_no_share() -> None:
+    events = Table({"kind": np.array([0, 1, 2, 2]), "weight": np.array([1.0, 1.0, 1.0, 3.0])})
+    reweighted = _fitted(Reweight(by="kind", shares=(2.0,)), events)(events)
+    sums = np.bincount(events.fixed("kind"), reweighted.weights)
+    assert sums == pytest.approx([3.0, 1.5, 1.5])
+
+
+def test_events_with_negative_sums_keep_their_weight() -> None:
+    """No factor makes a negative sum a positive one; as a reference it counts as no events."""
+    events = Table({"label": np.array([0, 1]), "pt": np.array([1.0, 1.0]), "weight": np.array([-1.0, 3.0])})
+    fitted = _fitted(Reweight(), events)
+    assert fitted.factors is not None and fitted.factors[0] == {0: 1.0}
+    assert fitted.factors[1] == {0: pytest.approx(1 / 3)}
+    with pytest.raises(ValidationError, match="a reference class needs columns"):
+        Reweight(reference=0)
+    with pytest.raises(ValidationError, match="must rise"):
+        Reweight(columns={"pt": (1.0, 1.0)})
+    with pytest.raises(DataError, match="no event has a class in 'label'"):
+        _fitted(Reweight(), Table({"label": np.array([-1, -2])}))

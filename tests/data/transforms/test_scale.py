@@ -163,3 +163,25 @@ def test_scaled_columns_lose_their_unit_and_keep_their_offsets(kind: type[MinMax
     assert scaled.units["x"] == ""
     assert scaled.ragged("x").offsets is scaled.ragged("y").offsets
     assert scaled.ragged("x").values.dtype == np.float64
+
+
+def test_a_constant_column_is_shifted_and_not_scaled() -> None:
+    """Events that were not fitted may have other values."""
+    scale = fitted(Standard(columns=("y",)), events())
+    assert (scale.mean, scale.std) == ({"y": 2.0}, {"y": 0.0})
+    other = events().join({"y": events().ragged("y").share([2.0, 5.0, -1.0])})
+    assert flat(scale(other), "y") == [0.0, 3.0, -3.0]
+
+
+def test_numbers_of_the_settings_are_not_fitted_again() -> None:
+    scale = fitted(Standard(columns=("pt", "x"), mean={"pt": 1.0}, std={"pt": 2.0}), events())
+    assert scale.mean == {"pt": 1.0, "x": 5.0} and scale.std["pt"] == 2.0 and not scale.needs_fit
+    assert Standard(columns=("pt",), mean={"pt": 1.0}).needs_fit
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_without_values_change_no_fit(kind: type[MinMax] | type[Standard]) -> None:
+    whole = fitted(kind(columns=("pt",)), events())
+    assert fitted(kind(columns=("pt",)), events().slice(0, 0), events()) == whole
+    with pytest.raises(DataError, match="has no numbers for column 'pt' yet; fit it first"):
+        kind(columns=("pt",))(events())

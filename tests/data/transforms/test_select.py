@@ -146,3 +146,23 @@ def test_columns_of_other_items_are_reported() -> None:
     events = Table({"a": Ragged.from_lists([[1], [2]]), "b": Ragged.from_lists([[1], [2, 3]])})
     with pytest.raises(DataError, match="'a' and 'b' do not describe the same items: event 1 has 1 and 2 items"):
         SameItems(columns=("a", "b"))(events)
+
+
+def test_computed_event_weights_are_numbers_and_other_columns_keep_their_type() -> None:
+    weight, flag = (Compute(column=name, expression="pt > 20") for name in ("weight", "flag"))
+    assert weight(SAMPLE).fixed("weight").dtype == np.float64 and flag(SAMPLE).fixed("flag").dtype == bool
+    assert Compute(column="twice", expression="2 * number")(SAMPLE).ragged("twice").values.dtype.kind == "i"
+
+
+def test_transforms_name_the_columns_that_they_read_and_make() -> None:
+    compute = Compute(column="share", expression="hit_pt / (1 + pt)")
+    assert (sorted(compute.needs), compute.makes) == (["hit_pt", "pt"], ("share",))
+    assert Select(where="pt > 1").needs == ("pt",) and SameItems(columns=("a",)).needs == ()
+    assert sorted(SelectItems(where="hit_pt > pt").needs) == ["hit_pt", "pt"]
+
+
+def test_a_single_column_describes_its_own_items() -> None:
+    events = Table({"a": Ragged.from_lists([[1], [2]]), "b": Ragged.from_lists([[1], [2]])})
+    assert SameItems(columns=("a",))(events) is events and SameItems(columns=("c*",))(events) is events
+    shared = SameItems(columns=("a", "b"))(events)
+    assert shared.ragged("b").offsets is shared.ragged("a").offsets and SameItems(columns=("*",))(shared) is shared

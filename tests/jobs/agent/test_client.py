@@ -23,9 +23,9 @@ ClientFor = Callable[..., Client]
 def samples(flat: Dataset, tmp_path: Path) -> str:
     """The URL of the raw events in an archive; `tests/sites` has those of S3 and Rucio."""
     with zipfile.ZipFile(tmp_path / "events.zip", "w") as archive:
-        for file in flat.path.parent.glob("*.h5"):
+        for file in flat.path.parent.glob("*.npz"):
             archive.write(file, file.name)
-    return f"zip://*.h5::{tmp_path / 'events.zip'}"
+    return f"zip://*.npz::{tmp_path / 'events.zip'}"
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
 ) -> None:
     ada = client_for("ada")
     start_agent(ada, clew=True)
-    inputs = json.dumps([str(flat.path.parent / "*.h5")])
+    inputs = json.dumps([str(flat.path.parent / "*.npz")])
     finished = command(
         ada, "submit", RECIPE, "--kind", "prepare", "--set", f"prepare.input={inputs}", "--output", "points", "--wait"
     )

@@ -136,7 +136,7 @@ def test_a_dataset_is_prepared_once_wherever_it_is(
 ) -> None:
     ada = client_for("ada")
     first = start_agent(ada, clew=True)
-    inputs = f"prepare.input={json.dumps([str(flat.path.parent / '*.h5')])}"
+    inputs = f"prepare.input={json.dumps([str(flat.path.parent / '*.npz')])}"
     store, key = tmp_path / "store", flat.manifest.key
 
     def prepare(name: str, *options: object) -> str:

@@ -63,7 +63,7 @@ def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> N
     assert any("model.safetensors" in each for each in outputs)
     payload = next(str(each["value"]) for each in document["jobParameters"] if "panda_job" in str(each.get("value")))
     command = urllib.parse.unquote(payload)
-    names = [path.name for path in sorted(flat.path.parent.glob("*.h5"))]
+    names = [path.name for path in sorted(flat.path.parent.glob("*.npz"))]
     for name in names:
         shutil.copy(flat.path.parent / name, work)
     words = shlex.split(command.replace("%IN", ",".join(names)))

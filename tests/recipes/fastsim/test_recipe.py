@@ -13,7 +13,6 @@ import clew
 from clew import Dataset, Run, Table, settings
 from clew.errors import ConfigError, DataError
 from clew.recipes.fastsim.columns import ENERGY, VOXELS
-from clew.recipes.fastsim.metrics import HistogramPair
 from clew.runs.report import write_report
 
 CELLS = (8, 6, 6)
@@ -134,10 +133,3 @@ def test_layers_that_differ_need_another_model(tmp_path: Path) -> None:
     chosen = ["geometry.kind=xml", f"geometry.file={tmp_path / 'binning.xml'}"]
     with pytest.raises(ConfigError, match=r"model\.kind gan needs equal layers"):
         settings.load_settings("fastsim", chosen).recipe.model()
-
-
-def test_separation_power_of_histograms() -> None:
-    equal = HistogramPair.of([1, 2, 3], [1, 2, 3], [0, 2.5, 5], axis="x")
-    apart = HistogramPair.of([1, 1], [4, 4, 4], [0, 2.5, 5], axis="x")
-    assert equal.value == 0 and apart.value == 1
-    assert (equal + equal).value == 0 and 0 < (equal + apart).value < 1

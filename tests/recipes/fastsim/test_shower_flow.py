@@ -12,29 +12,14 @@ from clew.recipes.fastsim.noise import normal_noise, normal_quantile
 from clew.recipes.fastsim.particles import ShowerParticles
 from clew.recipes.fastsim.shower_flow import DistilledFlow, ShowerFlow
 from clew.recipes.fastsim.voxel_scaler import VoxelScaler
+from tests.recipes.fastsim.sparse_showers import SHAPE, layer_sums, sparse_showers
 
-SHAPE = (6, 4, 3)
 Showers = tuple[Tensor, Tensor]
 
 
 @pytest.fixture
 def showers() -> Showers:
-    """Sparse showers whose voxels depend on each other: all layers are lit on one side of the axis."""
-    torch.manual_seed(1)
-    count = 3000
-    incident = 1000 * 100 ** torch.rand(count)
-    rings = torch.tensor([1.0, 0.4, 0.1])
-    side = torch.randint(0, 2, (count, 1, 1, 1))
-    near = (torch.arange(4).view(1, 1, 4, 1) // 2 == side).float() * 0.8 + 0.1
-    lit = torch.rand(count, *SHAPE) < near * rings.sqrt() * (incident / 1e5).view(-1, 1, 1, 1) ** 0.2
-    energy = incident.view(-1, 1, 1, 1) / 60 * rings * torch.rand(count, *SHAPE).add(0.5)
-    voxels = lit * energy
-    voxels[:, 2, 0, 0] += 5.0  # no shower is empty
-    return incident, voxels
-
-
-def sums(voxels: Tensor) -> tuple[Tensor, Tensor]:
-    return voxels.sum((2, 3)), (voxels > 0).sum((2, 3)).float()
+    return sparse_showers()
 
 
 def test_voxels_are_the_same_after_encoding_and_decoding(showers: Showers) -> None:
@@ -42,13 +27,13 @@ def test_voxels_are_the_same_after_encoding_and_decoding(showers: Showers) -> No
     scaler.fit(voxels)
     latent = scaler.encode(voxels)
     assert latent.mean().abs() < 0.05 and abs(latent.std() - 1) < 0.05
-    again = scaler.decode(latent, *sums(voxels))
+    again = scaler.decode(latent, *layer_sums(voxels))
     assert torch.equal(again > 0, voxels > 0)
     assert ((again - voxels).abs() < 0.002 * voxels + 0.001).float().mean() > 0.995  # the rest is beyond the tables
 
 
 def test_layers_are_the_same_after_encoding_and_decoding(showers: Showers) -> None:
-    energy, count = sums(showers[1])
+    energy, count = layer_sums(showers[1])
     scaler = LayerScaler(6, 12)
     scaler.fit(showers[0], energy, count)
     latent = scaler.encode(showers[0], energy, count)
@@ -61,8 +46,8 @@ def test_layers_are_the_same_after_encoding_and_decoding(showers: Showers) -> No
 def test_decoding_conserves_energies_and_numbers_of_hits(showers: Showers) -> None:
     voxels, scaler = showers[1], VoxelScaler(SHAPE)
     scaler.fit(voxels)
-    energy, count = sums(voxels)
-    drawn_energy, drawn_count = sums(scaler.decode(torch.randn_like(voxels), energy, count))
+    energy, count = layer_sums(voxels)
+    drawn_energy, drawn_count = layer_sums(scaler.decode(torch.randn_like(voxels), energy, count))
     torch.testing.assert_close(drawn_energy, energy, rtol=1e-4, atol=1e-3)
     assert (drawn_count == count).float().mean() > 0.99
 
@@ -118,7 +103,7 @@ def test_energies_and_hits_of_layers_do_not_depend_on_the_shape(showers: Showers
     torch.nn.init.normal_(flow.shape_flow.leave.weight)
     after = drawn(flow, showers[0]).view(-1, *SHAPE)
     assert not torch.allclose(before, after)
-    (energy, count), (other_energy, other_count) = sums(before), sums(after)
+    (energy, count), (other_energy, other_count) = layer_sums(before), layer_sums(after)
     torch.testing.assert_close(energy, other_energy, rtol=1e-4, atol=1e-3)
     assert (count == other_count).float().mean() > 0.999  # equal latents may light one voxel more
     lowest = after[after > 0].min() / showers[1][showers[1] > 0].min()

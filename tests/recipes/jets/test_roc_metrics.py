@@ -9,7 +9,16 @@ import pytest
 
 from clew.data.table import Table
 from clew.recipes.jets.metrics import JetsMetricsConfig, make_metrics
-from clew.recipes.jets.roc_metrics import Rejection, RejectionCurves, RocArea, ScoreHistograms, histograms
+from clew.recipes.jets.roc_metrics import (
+    Rejection,
+    RejectionCurves,
+    RocArea,
+    ScoreHistograms,
+    histograms,
+    rejection,
+    replicas,
+    spread,
+)
 
 RNG = np.random.default_rng(3)
 TRUTH = RNG.random(3000) < 0.4
@@ -96,3 +105,59 @@ def test_negative_weights_are_accepted() -> None:
     area = RocArea(*histograms(SCORES, TRUTH, weights))
     assert area.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-3)
     assert 0.005 < area.error < 0.05
+
+
+def test_scores_are_drawn_between_0_and_1() -> None:
+    """One bin of 50 for each score; bins without jets are gaps."""
+    scores, truth = np.array([0.0199, 0.31, 0.31, 0.97]), np.array([False, False, True, True])
+    drawn = ScoreHistograms(*histograms(scores, truth, np.ones(4)), "top", "QCD").figure("scores")
+    shares = [{place: value for place, value in enumerate(trace["y"][:-1]) if value} for trace in drawn["data"]]
+    assert shares == [{15: 0.5, 48: 0.5}, {0: 0.5, 15: 0.5}]
+    assert drawn["data"][0]["x"] == pytest.approx(np.linspace(0, 1, 51)) and drawn["data"][0]["y"][1] is None
+    assert drawn["layout"]["title"]["text"] == "Discriminant, top against QCD"
+    assert drawn["layout"]["yaxis"]["type"] == "log"
+
+
+def test_a_spread_needs_more_than_half_of_the_replicas() -> None:
+    assert spread([1.0, 3.0, math.inf]) == pytest.approx(math.sqrt(2))
+    assert math.isnan(spread([1.0, 3.0, math.nan, math.nan]))
+
+
+def test_replicas_have_the_mean_and_the_spread_of_weighted_counts() -> None:
+    """Signal and background in bins with plain, weighted and cancelling weights; one bin is empty in both."""
+    sums = np.array([[400.0, 90.0, 1.0, 0.0], [100.0, 0.0, 10.0, 0.0]])
+    squares = np.array([[400.0, 270.0, 50.0, 0.0], [100.0, 0.0, 20.0, 0.0]])
+    drawn = replicas(sums, squares, seed=1)
+    assert drawn.shape == (400, 2, 3)
+    assert (np.abs(drawn.mean(axis=0) - sums[:, :3]) <= 4 * np.sqrt(squares[:, :3] / 400)).all()
+    np.testing.assert_allclose(drawn.std(axis=0), np.sqrt(squares[:, :3]), rtol=0.12)
+    assert np.array_equal(drawn, replicas(sums, squares, seed=1)) and not np.array_equal(drawn, replicas(sums, squares))
+
+
+def test_weights_that_cancel_are_drawn_from_a_normal_distribution() -> None:
+    """Small weights of both signs: no Poisson number has this sum and these squares."""
+    drawn = replicas(np.array([[0.6], [0.0]]), np.array([[0.365], [0.0]]), seed=1)[:, 0, 0]
+    assert abs(drawn.mean() - 0.6) < 4 * math.sqrt(0.365 / 400)
+    assert (drawn < 0).mean() == pytest.approx(0.16, abs=0.06), "a normal distribution, one deviation above 0"
+
+
+def test_a_rejection_interpolates_between_thresholds() -> None:
+    """Half of the signal in each of two bins, a tenth and nine tenths of the background."""
+    sums = np.zeros((2, 4000))
+    sums[:, [3000, 1000]] = [[5, 5], [1, 9]]
+    assert rejection(sums, 0.5) == pytest.approx(10)
+    assert rejection(sums, 0.75) == pytest.approx(1 / (0.1 + 0.45))
+    ends = np.zeros((2, 4000))
+    ends[0, 0] = ends[1, -1] = 1
+    assert rejection(ends, 0.5) == 1.0, "the highest scores are those of the background"
+    for empty in (0, 1):
+        missing = sums.copy()
+        missing[empty] = 0
+        assert math.isnan(rejection(missing, 0.5))
+
+
+def test_curves_are_shown_as_a_picture() -> None:
+    sums, squares = histograms(SCORES, TRUTH, WEIGHTS)
+    drawn = RejectionCurves(sums[None], squares[None], "top", ("QCD",), "CMS").figure("curves")
+    assert drawn["layout"]["title"]["text"] == "Rejection against efficiency, top"
+    assert drawn["layout"]["images"][0]["source"].startswith("data:image/svg+xml;base64,")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clew import Batch, Ragged, Table
 from clew.data.dataset.batch import RaggedTensor
+from clew.metrics import Confusion, Ratio
 from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig, generator, jet_metrics, metrics
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.loss import class_weights, element_losses, flow_loss
@@ -181,3 +182,85 @@ def test_true_jets_of_a_batch_are_found_once_for_network_and_rule(monkeypatch: p
     rule = recipe.evaluation_metrics(table, {}, objects)
     assert calls.count(recipe.config.metrics.jet_pt) == 1 and len(calls) == 3
     assert rule["rule/jet_efficiency"].value == network["jet_efficiency"].value
+
+
+def _by_region() -> tuple[Table, Table]:
+    """Photons, a neutral hadron and an element without a particle, inside and outside of the tracker."""
+    eta, pid, energy = [0.0, 1.0, 3.0, -4.0, 0.5], [3, 3, 2, 3, 0], [0.5, 20.0, 10.0, 30.0, 0.0]
+    rows = [[p, 0, e, h, 0.0, 1.0, e] for p, h, e in zip(pid, eta, energy, strict=True)]
+    targets = Ragged.from_lengths(np.array(rows, dtype=np.float32), [2, 3])
+    elements = targets.share(np.array([[1, e, h, 0, 1, e, e, 0, 0, 0, 0, 0] for h, e in zip(eta, energy, strict=True)]))
+    samples = Table({"targets": targets, "elements": elements, "weight": [2.0, 0.5]})
+    predicted = {"pid": [3, 3, 2, 1, 0], "energy": [0.75, 10, 5, 30, 0], "pt": [0.25, 20, 10, 30, 0]}
+    rest = {"eta": eta, "phi": [0] * 5, "charge": [0] * 5}
+    return samples, Table({name: targets.share(np.array(v, float)) for name, v in {**predicted, **rest}.items()})
+
+
+def _filled(metric: object) -> dict[float, float]:
+    assert isinstance(metric, ResponseHistogram)
+    return {
+        round(float(metric.edges[place]), 4): float(metric.counts[place]) for place in np.flatnonzero(metric.counts)
+    }
+
+
+def test_responses_are_those_of_particles_of_the_right_class() -> None:
+    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False, rule=False))
+    assert _filled(results["pt_response"]) == {0.5: 2.0, 1.0: 2.5}
+    assert _filled(results["energy_response"]) == {1.5: 2.0, 0.5: 2.5}
+    assert _filled(results["energy_resolution/photon"]) == {1.5: 2.0, 0.5: 2.0}
+    assert _filled(results["outside/energy_resolution/neutral_hadron"]) == {0.5: 0.5}
+    response, resolution = results["pt_response"], results["outside/energy_resolution/neutral_hadron"]
+    assert isinstance(response, ResponseHistogram) and isinstance(resolution, ResponseHistogram)
+    assert response.what == "pT of particles of the right class"
+    assert resolution.what == "energy of neutral hadrons, outside the tracker"
+
+
+def test_elements_are_counted_inside_and_outside_of_the_tracker() -> None:
+    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False, rule=False))
+    assert results["accuracy"] == Ratio(5.0, 5.5, 8.75)
+    assert results["inside/accuracy"] == Ratio(4.5, 4.5, 8.25) and results["outside/accuracy"] == Ratio(0.5, 1.0, 0.5)
+    assert results["outside/efficiency/photon"] == Ratio(0.0, 0.5, 0.25)
+    assert results["outside/fake/charged_hadron"] == Ratio(0.5, 0.5, 0.25)
+    assert results["inside/fake/charged_hadron"] == Ratio(0.0, 0.0, 0.0)
+    confusion = results["confusion"]
+    assert isinstance(confusion, Confusion) and confusion.counts[3].tolist() == [0, 0.5, 0, 4, 0, 0]
+
+
+def test_efficiencies_and_fake_rates_are_plotted_against_momentum_and_angle() -> None:
+    settings = metrics.ParticleFlowMetricsConfig(
+        jets=False, rule=False, pt_edges=(0.2, 0.4, 1, 50), eta_edges=(-5, 2, 5)
+    )
+    results = metrics.make_metrics(*_by_region(), settings)
+    curves = {name: curve for name, curve in results.items() if isinstance(curve, ClassRatioCurve)}
+    assert {name: (curve.axis, curve.label) for name, curve in curves.items()} == {
+        "efficiency_pt": ("true pT [GeV]", "efficiency"),
+        "fake_pt": ("predicted pT [GeV]", "fake rate"),
+        "efficiency_eta": ("true pseudorapidity", "efficiency"),
+        "fake_eta": ("predicted pseudorapidity", "fake rate"),
+    }
+    photon, charged = 2, 0
+    assert curves["efficiency_pt"].passed[photon].tolist() == [0, 2, 2]
+    assert curves["efficiency_pt"].total[photon].tolist() == [0, 2, 2.5]
+    assert curves["fake_pt"].total[photon].tolist() == [2, 0, 2] and not curves["fake_pt"].passed[photon].any()
+    assert curves["fake_eta"].passed[charged].tolist() == [0.5, 0]
+
+
+def test_events_longer_than_the_padded_length_have_no_padding() -> None:
+    samples = _samples([1, 1, 2, 3, 0], [1, 2, 3, 4, 0])
+    objects = _objects(samples, [1, 3, 2, 3, 3])
+    for length, expected in ((2, 3 / 5), (3, 4 / 6)):
+        config = metrics.ParticleFlowMetricsConfig(padded_length=length, jets=False)
+        assert metrics.make_metrics(samples, objects, config)["accuracy_padded"].value == pytest.approx(expected)
+    config = metrics.ParticleFlowMetricsConfig(padded_length=0, jets=False)
+    assert "accuracy_padded" not in metrics.make_metrics(samples, objects, config)
+
+
+def test_metrics_of_the_rule_belong_to_evaluations_if_they_are_wanted() -> None:
+    samples, objects = _by_region()
+    for rule in (True, False):
+        recipe = ParticleFlow(ParticleFlowConfig(metrics=metrics.ParticleFlowMetricsConfig(jets=False, rule=rule)))
+        results = recipe.evaluation_metrics(samples, {}, objects)
+        assert ("rule/accuracy" in results) is ("rule/met_response" in results) is rule
+        assert "rule/accuracy" not in recipe.metrics(samples, {}, objects)
+    recipe = ParticleFlow(ParticleFlowConfig(metrics=metrics.ParticleFlowMetricsConfig(jets=False)))
+    assert not recipe.evaluation_metrics(samples.drop("elements"), {}, objects)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -103,6 +104,27 @@ def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
         assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
 
 
+def test_an_event_is_complete_if_all_its_selected_tracks_are_found() -> None:
+    """The short track is lost in the first event, a long one in the second."""
+    events = to_table(
+        [
+            [Hit(80.0 + i, 0.0, float(i), 0, 0) for i in range(4)] + [Hit(90.0 + i, 0.0, 0.0, 0, 1) for i in range(2)],
+            [Hit(80.0 + i, 0.0, float(i), 0, 0) for i in range(4)],
+        ]
+    )
+    found = np.array([0, 0, 0, 0, -1, -1, -1, -1, -1, -1])
+    for config, complete in ((TrackingMetricsConfig(hits_min=4), 0.5), (TrackingMetricsConfig(), 0.0)):
+        figures = evaluated(events, found, config)
+        assert figures["event_ratio"].value == complete
+    score = evaluated(events, found, TrackingMetricsConfig(hits_min=4))["track_f1"]
+    assert (score.hits, score.false, score.missed) == (1, 0, 1)  # type: ignore[attr-defined]
+
+
+def test_without_a_limit_no_momenta_are_needed() -> None:
+    figures = evaluated(table([(0, 0)]), np.zeros(1, dtype=np.int64), TrackingMetricsConfig(), Detector(name="bmn"))
+    assert figures["efficiency"].value == 1 and "efficiency_pt" not in figures
+
+
 def test_a_limit_on_momentum_needs_momenta() -> None:
     planar = Detector(name="bmn")
     with pytest.raises(DataError, match="these events have no momenta"):
@@ -150,3 +172,35 @@ def test_an_event_without_a_true_track_counts_as_complete_and_its_tracks_as_ghos
     figures = evaluated(table([(-1, 0)] * 3), np.zeros(3, dtype=np.int64))
     assert np.isnan(figures["efficiency"].value)
     assert (figures["purity"].value, figures["ghost_rate"].value, figures["event_ratio"].value) == (0, 1, 1)
+
+
+def helix(radius: float, phi: float, slope: float, track: int) -> list[Hit]:
+    """Hits on a circle through the beam line, and on a line in r-z."""
+    places = ((r, phi + math.asin(r / (2 * radius))) for r in (80.0, 110.0, 150.0, 200.0))
+    return [Hit(r * math.cos(angle), r * math.sin(angle), 5 + slope * r, 0, track) for r, angle in places]
+
+
+def test_momenta_are_fitted_to_hits() -> None:
+    """pT / GeV is 0.3 times the field in T and the radius in m. The noise hit counts for no track."""
+    tracks = [*helix(1000, 1.0, 0.5, 0), *helix(-2500, 3.0, -1.0, 1), Hit(1.0, 99.0, 0.0, 0, -1)]
+    events = to_table([tracks, helix(400, -2.0, 0.0, 0)])
+    pt, theta = matching.fitted_kinematics(events, matching.match(events, -np.ones(13, dtype=int)).true_of_hit, 1.5)
+    assert pt == pytest.approx(0.299792458 * 1.5 * np.array([1.0, 2.5, 0.4]), rel=1e-6)
+    assert theta == pytest.approx(np.degrees([math.atan2(1, 0.5), math.atan2(1, -1), math.pi / 2]))
+
+
+def test_a_straight_track_has_a_large_momentum() -> None:
+    events = to_table([[Hit(r, 0.0, r, 0, 0) for r in (80.0, 110.0, 150.0)]])
+    pt, theta = matching.fitted_kinematics(events, np.zeros(3, dtype=np.int64), 1.0)
+    assert pt == pytest.approx([299_792.458]) and theta == pytest.approx([45])
+
+
+def test_criteria_choose_a_majority() -> None:
+    """Three of four hits, and all of three."""
+    pairs = [(0, 0)] * 3 + [(0, -1)] + [(1, 1)] * 3 + [(2, 2), (2, 2), (2, 3), (2, 3)]
+    match = matching.match(table(pairs), numbered(pairs))
+    assert match.by_criterion("exact") is match and match.true_found.tolist() == [False, True, False]
+    assert match.by_criterion("75").true_found.tolist() == [True, True, False]
+    assert match.by_criterion("50").true_found.tolist() == [True, True, True]
+    assert match.by_criterion("50").found_true.tolist() == [True] * 4
+    assert match.by_criterion("75").found_true.tolist() == [True, True, False, False]

@@ -81,3 +81,43 @@ def test_leases_are_no_smaller_than_the_least_size() -> None:
         sizes.append(lease.stop - lease.first)
     assert sizes == [3, 3, 2]
     assert leases.give_back(2) == 0 and leases.give_back(1) == 8
+
+
+def test_several_leases_of_an_epoch_share_what_waits() -> None:
+    """Twelve batches: a third of what waits, divided by the workers, rounded up; returned batches come first."""
+    leases = BatchLeases(lambda epoch: 12, 2, timeout=60.0)
+    first, second = leases.take(worker=1, workers=2), leases.take(worker=2, workers=2)
+    assert first is not None and second is not None
+    assert (first.number, first.first, first.stop) == (1, 0, 2) and (second.number, second.first, second.stop) == (
+        2,
+        2,
+        4,
+    )
+    leases.finish(first.number, 1)
+    assert leases.give_back(1) == leases.returned == 1 and leases.done == 1
+    again = leases.take(worker=2, workers=1)  # ten wait, one of them before the others
+    assert again is not None and (again.number, again.first, again.stop) == (3, 1, 2)
+    assert leases.belongs_to(3, 2) and not leases.belongs_to(3, 1) and not leases.belongs_to(1, 1)
+    assert leases.state() == {"waiting": [(0, 1, 2), (0, 2, 4), (0, 4, 12)], "started_epochs": 1, "done": [(0, 1)]}
+
+
+def test_an_epoch_without_batches_is_done_at_once() -> None:
+    leases = BatchLeases(lambda epoch: 0, 2, timeout=60.0)
+    assert leases.epochs_done == 2 and leases.take(worker=1, workers=1) is None
+
+
+def test_all_workers_without_progress_are_named_once(clock: Clock) -> None:
+    leases = BatchLeases(lambda epoch: 90, 1, timeout=60.0)
+    for worker in (5, 3, 3):
+        leases.take(worker=worker, workers=3)
+    clock.seconds = 60.0
+    assert leases.expired() == [], "the time is not over before it is"
+    clock.seconds = 60.5
+    assert leases.expired() == [3, 5]
+
+
+def test_no_epoch_is_started_beyond_the_limit() -> None:
+    leases = BatchLeases(lambda epoch: 4, 3, max_batches=4, timeout=60.0)
+    while (lease := leases.take(worker=1, workers=1)) is not None:
+        leases.finish(lease.number, lease.stop - lease.first)
+    assert leases.finished and leases.state() == {"waiting": [], "started_epochs": 1, "done": [(0, 4)]}

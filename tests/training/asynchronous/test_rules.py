@@ -151,6 +151,15 @@ def test_the_elasticity_of_easgd_is_shared_by_the_workers(workers: int, alpha: f
     assert fields["alpha"] == pytest.approx(alpha)
 
 
+def test_a_worker_moves_at_most_half_the_way_to_the_centre() -> None:
+    config = TrainConfig.model_validate({"strategy": "easgd", "workers": 2, "asynchronous": {"elasticity": 0.9}})
+    side = make_rule(config).worker_side(FlatModel(nn.Linear(1, 1).double()), empty)
+    side.start(torch.zeros(2, dtype=torch.float64))
+    fields = {"workers": 1, "version": 0}
+    side.exchange(lambda kind, tensor: torch.ones(2, dtype=torch.float64), fields)
+    assert fields["alpha"] == 0.5 and side.model.weights.tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_workers_send_their_buffers_and_take_those_of_the_centre(rule: str) -> None:
     norm = nn.BatchNorm1d(2).double()
@@ -212,10 +221,12 @@ def test_downpour_with_overlap_receives_weights_where_the_model_does_not_train()
     assert_close(side.model.weights, START + 4.0)
 
 
-@pytest.mark.parametrize(("rule", "share"), [("easgd", 1 / 3), ("downpour", 1.0)])
-def test_groups_share_the_steps_of_rules_that_average(rule: str, share: float) -> None:
+@pytest.mark.parametrize(
+    ("rule", "groups", "share"), [("easgd", 3, 1 / 3), ("easgd", 1, 1.0), ("easgd", 0, 1.0), ("downpour", 3, 1.0)]
+)
+def test_groups_share_the_steps_of_rules_that_average(rule: str, groups: int, share: float) -> None:
     config = TrainConfig.model_validate({"strategy": rule, "workers": 6})
-    assert make_rule(config).group_share(3) == pytest.approx(share)
+    assert make_rule(config).group_share(groups) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
