@@ -89,7 +89,7 @@ def _event(run: Path, dataset: str) -> Image.Image:
     with plt.rc_context({"text.color": _TEXT, "font.size": 11}):
         figure, axes = plt.subplots(1, 2, figsize=(14, 6.1), facecolor=_BACKGROUND, width_ratios=(1, 1.3))
         _draw(axes[0], (x, y), [(each.pt, each.x, each.y) for each in helices])
-        _draw(axes[1], (z, _signed(x, y)), [(each.pt, each.z, _signed(each.x, each.y)) for each in helices])
+        _draw(axes[1], (z, _signed(x, y, y)), [(each.pt, each.z, _signed(each.x, each.y, each.y[-1:])) for each in helices])
         axes[0].set(aspect="equal", title="across the beam")
         axes[1].set(title="along the beam")
         figure.subplots_adjust(left=0.01, right=0.99, top=0.93, bottom=0.01, wspace=0.02)
@@ -98,9 +98,9 @@ def _event(run: Path, dataset: str) -> Image.Image:
     return Image.open(content).convert("RGB")
 
 
-def _signed(x: Floats, y: Floats) -> Floats:
-    """The distance from the beam, negative below it."""
-    return np.hypot(x, y) * np.where(y[-1:] < 0 if len(y) == 60 else y < 0, -1, 1)
+def _signed(x: Floats, y: Floats, side: Floats) -> Floats:
+    """The distance from the beam, negative where `side` is."""
+    return np.hypot(x, y) * np.where(side < 0, -1, 1)
 
 
 def _draw(axis: Any, hits: tuple[Floats, Floats], tracks: list[tuple[float, Floats, Floats]]) -> None:
