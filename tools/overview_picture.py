@@ -89,7 +89,8 @@ def _event(run: Path, dataset: str) -> Image.Image:
     with plt.rc_context({"text.color": _TEXT, "font.size": 11}):
         figure, axes = plt.subplots(1, 2, figsize=(14, 6.1), facecolor=_BACKGROUND, width_ratios=(1, 1.3))
         _draw(axes[0], (x, y), [(each.pt, each.x, each.y) for each in helices])
-        _draw(axes[1], (z, _signed(x, y, y)), [(each.pt, each.z, _signed(each.x, each.y, each.y[-1:])) for each in helices])
+        along = [(each.pt, each.z, _signed(each.x, each.y, each.y[-1:])) for each in helices]
+        _draw(axes[1], (z, _signed(x, y, y)), along)
         axes[0].set(aspect="equal", title="across the beam")
         axes[1].set(title="along the beam")
         figure.subplots_adjust(left=0.01, right=0.99, top=0.93, bottom=0.01, wspace=0.02)
@@ -117,9 +118,7 @@ def _draw(axis: Any, hits: tuple[Floats, Floats], tracks: list[tuple[float, Floa
 def _report_head(report: Path) -> Image.Image:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": 1000, "height": 200}, device_scale_factor=2, color_scheme="dark"
-        )
+        page = browser.new_page(viewport={"width": 1000, "height": 200}, device_scale_factor=2, color_scheme="dark")
         page.goto(report.absolute().as_uri())
         content = page.screenshot()
         browser.close()
