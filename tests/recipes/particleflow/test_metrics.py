@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,11 @@ from torch import Tensor
 
 from clew import Batch, Ragged, Table
 from clew.data.dataset.batch import RaggedTensor
-from clew.recipes.particleflow import jet_metrics, metrics
+from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig, generator, jet_metrics, metrics
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.recipes.particleflow.loss import class_weights, element_losses, flow_loss
 from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResponseHistogram
+from clew.recipes.particleflow.rule_based import reconstruct_by_rule
 from clew.recipes.particleflow.settings import ParticleFlowLossConfig
 
 
@@ -146,3 +150,34 @@ def test_a_batch_with_capacity_has_the_loss_of_its_elements() -> None:
     with_room, room_weight = flow_loss(outputs, roomy, settings)
     assert float(with_room) == pytest.approx(float(total), rel=1e-6)
     assert float(room_weight) == float(weight) == 5
+
+
+def test_a_curve_counts_what_numpys_histogram_counts() -> None:
+    numbers = np.random.default_rng(4)
+    edges = np.array([0.0, 1.0, 2.5, 4.0])
+    x = np.concatenate([numbers.uniform(-1, 5, 300), edges])
+    classes, weights = numbers.integers(0, 5, len(x)), numbers.uniform(0, 2, len(x))
+    passed = numbers.random(len(x)) < 0.4
+    curve = ClassRatioCurve.of(x, passed, classes, edges, ("a", "b", "c"), axis="x", label="ratio", weights=weights)
+    for number in range(3):
+        mine = classes == number + 1
+        expected = [np.histogram(x[mine], edges, weights=w[mine])[0] for w in (weights * passed, weights, weights**2)]
+        counted = [curve.passed[number], curve.total[number], curve.squares[number]]
+        np.testing.assert_allclose(counted, expected, rtol=1e-12)
+
+
+def test_true_jets_of_a_batch_are_found_once_for_network_and_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = ParticleFlow(ParticleFlowConfig())
+    table = generator.make_events(2, 1, 0, ParticleFlowGeneratorConfig(kind="parametric", pileup=5))
+    objects, calls = reconstruct_by_rule(table.ragged("elements")), list[float]()
+    cluster = jet_metrics.cluster_jets
+
+    def counted(particles: Any, offsets: Any, radius: float, min_pt: float) -> Any:
+        calls.append(min_pt)
+        return cluster(particles, offsets, radius, min_pt)
+
+    monkeypatch.setattr(jet_metrics, "cluster_jets", counted)
+    network = recipe.metrics(table, {}, objects)
+    rule = recipe.evaluation_metrics(table, {}, objects)
+    assert calls.count(recipe.config.metrics.jet_pt) == 1 and len(calls) == 3
+    assert rule["rule/jet_efficiency"].value == network["jet_efficiency"].value
