@@ -1,4 +1,4 @@
-"""The architecture page names files and functions that exist."""
+"""The pages on the architecture and its decisions name files and functions that exist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import clew
 SOURCE = Path(clew.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
 TEXT = PAGE.read_text()
-FILES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", TEXT)) - {"tests/test_layers.py"})
-NAMES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`\s+`([A-Za-z_]\w*)`", TEXT)))
+BOTH = TEXT + PAGE.with_name("decisions.md").read_text()
+FILES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", BOTH)) - {"tests/test_layers.py"})
+NAMES = sorted(set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`\s+`([A-Za-z_]\w*)`", BOTH)))
 
 
 @pytest.mark.parametrize("file", FILES)

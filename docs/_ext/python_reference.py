@@ -10,15 +10,15 @@ import clew
 from clew import testing
 from clew.runs.frame import runs_frame
 
-FUNCTIONS = ("prepare", "train", "tune", "evaluate", "predict", "generate", "export", "runs")
+FUNCTIONS = ("prepare", "train", "resume", "tune", "evaluate", "predict", "generate", "export", "runs")
 RECIPES = ("Recipe", "Section", "Loss", "Batch", "TrainingHooks", "TrainingPlan", "TakenSteps")
 DATA = ("Table", "Ragged", "concat", "cached_table", "Dataset")
-RUNS = ("Run", "Client", "log", "artefact")
+RUNS = ("Run", "compare_runs", "TuneConfig", "Study", "Client", "log", "artefact")
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Functions": FUNCTIONS,
     "Recipes": RECIPES,
     "Data": DATA,
-    "Runs and the service": RUNS,
+    "Runs, studies and the service": RUNS,
 }
 MODULES: dict[str, tuple[str, ...] | None] = {
     "distributed": ("setup", "wrap", "log", "artefact", "close", "DistributedSession"),

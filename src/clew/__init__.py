@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe, TakenSteps, TrainingHooks, TrainingPlan
     from clew.runs import Run
+    from clew.runs.comparison import compare_runs
     from clew.runs.frame import runs_frame as runs
-    from clew.training.api import train
+    from clew.training.api import resume, train
     from clew.tuning.api import tune
+    from clew.tuning.config import TuneConfig
+    from clew.tuning.study import Study
 
 # clew computes with torch. Keras reads this when it is imported; its own default, TensorFlow, may not be installed.
 os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -56,12 +59,15 @@ _NAMES = {
     "Recipe": "clew.recipe",
     "Run": "clew.runs",
     "Section": "clew.core.config",
+    "Study": "clew.tuning.study",
     "Table": "clew.data.table",
     "TakenSteps": "clew.recipe",
     "TrainingHooks": "clew.recipe",
     "TrainingPlan": "clew.recipe",
+    "TuneConfig": "clew.tuning.config",
     "artefact": "clew.distributed",
     "cached_table": "clew.data.table_cache",
+    "compare_runs": "clew.runs.comparison",
     "concat": "clew.data.table",
     "evaluate": "clew.inference.evaluate",
     "export": "clew.inference.export.api",
@@ -69,6 +75,7 @@ _NAMES = {
     "log": "clew.distributed",
     "predict": "clew.inference.predict",
     "prepare": "clew.data.prepare.api",
+    "resume": "clew.training.api",
     "train": "clew.training.api",
     "tune": "clew.tuning.api",
 }
@@ -82,13 +89,16 @@ __all__ = [
     "Recipe",
     "Run",
     "Section",
+    "Study",
     "Table",
     "TakenSteps",
     "TrainingHooks",
     "TrainingPlan",
+    "TuneConfig",
     "__version__",
     "artefact",
     "cached_table",
+    "compare_runs",
     "concat",
     "distributed",
     "errors",
@@ -101,6 +111,7 @@ __all__ = [
     "predict",
     "prepare",
     "readers",
+    "resume",
     "rules",
     "runs",
     "strategies",

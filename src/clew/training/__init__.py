@@ -1,4 +1,4 @@
 """Training: one loop with strategies plugged in. Importing this package does not load torch; its modules do.
 
-`clew.train` starts a training; `clew.training.api.resume` continues one that did not finish.
+`clew.train` starts a training; `clew.resume` continues one that did not finish.
 """

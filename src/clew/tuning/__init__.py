@@ -1,6 +1,6 @@
 """Hyper-parameter search: studies and their trials. Importing this package loads neither torch nor Optuna.
 
-`clew.tune(settings, "studies/first")` runs a study. `clew.tuning.study.Study` is a study that other programs can use
+`clew.tune(settings, "studies/first")` runs a study. `clew.Study` is a study that other programs can use
 through ask, report and tell.
 
 Reading order:

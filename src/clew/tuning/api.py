@@ -54,7 +54,7 @@ def tune(
 
     Args:
         template: Settings with a section `tune`, as returned by `clew.settings.load_settings`: every trial is a run.
-            With `function`, a `TuneConfig`.
+            With `function`, a `clew.TuneConfig`.
         study: A study, or the folder of one. A folder that holds a study is resumed. Default: the next free name in
             `studies/`.
         function: Called once per trial with the values by key. It returns the objective, a list of objectives, or
@@ -74,8 +74,7 @@ def tune(
 
     Example:
         >>> import clew, tempfile
-        >>> from clew.tuning.config import TuneConfig
-        >>> config = TuneConfig(space={"x": {"uniform": [0, 1]}}, trials=5)
+        >>> config = clew.TuneConfig(space={"x": {"uniform": [0, 1]}}, trials=5)
         >>> study = clew.tune(config, tempfile.mkdtemp() + "/study", function=lambda values: values["x"] ** 2)
         >>> len(study.trials())
         5

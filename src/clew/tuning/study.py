@@ -46,10 +46,9 @@ class Study:
     Do not use one object from several threads.
 
     Example:
-        >>> import tempfile
-        >>> from clew.tuning.config import TuneConfig
-        >>> config = TuneConfig(space={"x": {"uniform": [0, 1]}}, trials=1)
-        >>> study = Study.create(tempfile.mkdtemp() + "/study", {"tune": config.model_dump()}, config)
+        >>> import clew, tempfile
+        >>> config = clew.TuneConfig(space={"x": {"uniform": [0, 1]}}, trials=1)
+        >>> study = clew.Study.create(tempfile.mkdtemp() + "/study", {"tune": config.model_dump()}, config)
         >>> trial = study.ask("external-me")
         >>> study.tell(trial.number, trial.values["x"] ** 2)
         True

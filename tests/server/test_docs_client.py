@@ -1,4 +1,4 @@
-"""The page on jobs: its optimiser finds the minimum."""
+"""The page on the client in Python: its optimiser finds the minimum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from clew import Client
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "jobs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "client.md"
 
 
 def test_the_optimiser_of_the_page_works(
@@ -20,5 +20,5 @@ def test_the_optimiser_of_the_page_works(
     monkeypatch.setenv("CLEW_SERVER", ada.server)
     monkeypatch.setenv("CLEW_TOKEN", ada.connection.http.headers["Authorization"].removeprefix("Bearer "))
     block = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "studies" in each)
-    exec(compile(block, "docs/howto/jobs.md", "exec"), {})
+    exec(compile(block, "docs/howto/client.md", "exec"), {})
     assert abs(eval(capsys.readouterr().out)["x"] - 3) < 2
