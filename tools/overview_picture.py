@@ -79,7 +79,7 @@ def main() -> None:
 
 def _event(run: Path, dataset: str) -> Image.Image:
     """The event of the test split with the most hits, across and along the beam, with the tracks that were found."""
-    table = clew.predict(str(run), dataset=dataset, columns=["x", "y", "z"])
+    table = clew.predict(str(run), data=dataset, columns=["x", "y", "z"])
     number = int(np.argmax(table.ragged("x").lengths))
     x, y, z = (table.ragged(name)[number].astype(np.float64) for name in "xyz")
     found = table.ragged("found_track")[number]

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
-        window = {"width": options.width, "height": options.height}
+        window: ViewportSize = {"width": options.width, "height": options.height}
         page = browser.new_page(viewport=window, device_scale_factor=options.scale, color_scheme=options.scheme)
         page.goto(address)
         page.wait_for_timeout(1000 * options.seconds)
