@@ -77,6 +77,21 @@ MODELS = {
         ("accuracy", "inside/efficiency/neutral_hadron"),
         200,
     ),
+    "lartpc-particles": ShippedModel(
+        "lartpc",
+        4000,
+        "synthetic single particles, images shrunk by 5",
+        (
+            "image.shrink=5",
+            "model.unit=5",
+            "train.epochs=8",
+            "train.batch_size=32",
+            "train.schedule.name=cosine",
+            "train.schedule.warmup=0.02",
+        ),
+        ("accuracy",),
+        200,
+    ),
 }
 
 
