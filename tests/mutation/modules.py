@@ -114,6 +114,7 @@ EQUIVALENT: dict[str, tuple[tuple[str, str], ...]] = {
     "training/asynchronous/batch_leases.py": (("limit = 1 << 62", "62 -> 63"),),  # above any number of batches
     "training/asynchronous/rules/easgd.py": (("self._alpha = 0.0", ""),),  # an update comes before every answer
     "training/asynchronous/rules/worker_side.py": (
+        ("if self._base.device == self.outgoing.device", ""),  # both branches give the same numbers
         ("self._update.copy_(self._base - self.model.weights)", ""),  # on a GPU
     ),
     "tuning/study_cost.py": (
