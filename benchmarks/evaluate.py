@@ -3,7 +3,7 @@
 A run of one step is evaluated on its validation events, in this process. The first evaluation is not counted. Processor
 seconds of all threads are stated, because wall times depend on what else the machine does. Jets of a batch are compared
 with jets of one event at a time from one object per particle (`tests.recipes.particleflow.jets_one_by_one`), in turns;
-the medians count.
+the medians count. With the same events: metrics of a validation, and of an evaluation, without any network.
 
     python benchmarks/evaluate.py [--quick] [--json FILE] [--profile] [--jets DATASET]
 """
@@ -27,7 +27,8 @@ from _contest import Sheet, alternate, main, options
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import clew
-from clew.recipes.particleflow import jet_metrics, metrics
+from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig, jet_metrics, metrics
+from clew.recipes.particleflow.rule_based import reconstruct_by_rule
 
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
 EVENTS = {"particleflow": (12, 120), "lartpc": (40, 400)}
@@ -84,7 +85,27 @@ def compare_jets(sheet: Sheet, dataset: Path, rounds: int) -> None:
     medians = {name: float(np.median(each)) / len(samples) for name, each in times.items()}
     for name, seconds in medians.items():
         sheet.state(f"particleflow: jets, {name}", 1e3 * seconds, "CPU ms/event")
+    for name, seconds in metric_seconds(samples, rounds).items():
+        sheet.state(f"particleflow: {name}", 1e3 * seconds / len(samples), "CPU ms/event")
     sheet.bar("particleflow: jets together over one by one", medians["one by one"] / medians["together"], 1.5, "times")
+
+
+def metric_seconds(samples: clew.Table, rounds: int) -> dict[str, float]:
+    """Processor seconds of the metrics of these events, in batches of 16, whose particles are those of the rule."""
+    recipe = ParticleFlow(ParticleFlowConfig())
+    parts = [samples.slice(first, first + 16) for first in range(0, len(samples), 16)]
+    objects = [reconstruct_by_rule(part.ragged("elements")) for part in parts]
+
+    def compute(evaluation: bool) -> None:
+        for part, particles in zip(parts, objects, strict=True):
+            batch = part.slice(0, len(part))  # a new table, as in every validation
+            recipe.metrics(batch, {}, particles)
+            if evaluation:
+                recipe.evaluation_metrics(batch, {}, particles)
+
+    work = {"metrics of a validation": partial(compute, False), "metrics of an evaluation": partial(compute, True)}
+    times = alternate({name: partial(processor_seconds, each) for name, each in work.items()}, rounds)
+    return {name: float(np.median(each)) for name, each in times.items()}
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:

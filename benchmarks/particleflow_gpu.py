@@ -43,6 +43,10 @@ from tests.recipes.particleflow.padded_network import padded_forward
 
 ELEMENTS, PADDED, BATCHES = 5033, 6400, 3
 BARS = {16: 1500.0, 4: 1100.0}
+TRAINED = {16: 1450.0, 4: 1080.0}
+"""Events/s of `clew train` by batch size."""
+FIRST_STEP = 30.0
+"""Seconds, the compiler included."""
 STEPS_OF_LOSS = 30
 TINY = ParticleFlowNetworkConfig(width=32, distance=16, bin_size=64, identity_width=32, momentum_width=32)
 
@@ -293,6 +297,20 @@ def data_wait(sheet: Sheet, folder: Path, tiny: bool) -> None:
     done = waited(sheet, "clew train particleflow", recipe, data, folder / "run", bar=not tiny, **run)
     if not tiny:
         sheet.state("clew train particleflow, recorded, batch 16", learned(done, skip=2), "events/s")
+        for batch, bar in TRAINED.items():
+            whole_training(sheet, recipe, data, folder / f"compiled-{batch}", batch, bar)
+
+
+def whole_training(
+    sheet: Sheet, recipe: ParticleFlow, data: clew.Dataset, folder: Path, batch: int, bar: float
+) -> None:
+    """`clew train` with `train.compile`: events/s after the first epochs, and seconds until the first step is done."""
+    run = clew.train(
+        recipe, data, output=folder, epochs=8, precision="bf16", batch_size=batch, compile=True, log_every=1
+    )
+    sheet.bar(f"clew train particleflow, compiled, batch {batch}", learned(run, skip=4), bar, "events/s")
+    planned, first = (next(run.records(kind=kind))["time"] for kind in ("plan", "step"))
+    sheet.bar(f"seconds until its first step is done, batch {batch}", first - planned, FIRST_STEP, "s", lower=True)
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:

@@ -129,6 +129,7 @@ def test_recipe_contract_is_pinned() -> None:
         "validation_metrics",
         "reconstruct",
         "metrics",
+        "evaluation_metrics",
         "sample_plots",
         "display",
         "comparison_size",

@@ -121,17 +121,22 @@ def test_an_interrupted_run_is_resumed_from_the_step_it_stopped_at(tagger: Path,
     assert run.state == "finished"
 
 
-SLOW_STEP = "return model(batch['x'].float() if not model.training else __import__('time').sleep(600))"
+SLOW_STEP = """if model.training:
+            import os, pathlib, time
+
+            pathlib.Path("{folder}", f"in-step-{{os.getpid()}}").touch()
+            time.sleep(600)
+        return model(batch["x"].float())"""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["single", "allreduce", "downpour"])
 def test_the_second_ctrl_c_stops_at_once(tagger: Path, way: str) -> None:
     recipe = tagger / "top_tagger.py"
-    recipe.write_text(recipe.read_text().replace('return model(batch["x"].float())', SLOW_STEP))
+    recipe.write_text(recipe.read_text().replace('return model(batch["x"].float())', SLOW_STEP.format(folder=tagger)))
     terminal = Terminal(tagger, *LONG, *WAYS[way])
-    terminal.read("parameters")
-    time.sleep(1)
+    while len(list(tagger.glob("in-step-*"))) < (2 if WAYS[way] else 1):
+        time.sleep(0.1)
     terminal.press_ctrl_c()
     terminal.read("press Ctrl-C again")
     terminal.press_ctrl_c()

@@ -59,7 +59,7 @@ def keep_compiled_code_private() -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
-def remove_dead_sockets(folder: Path, *, seconds: float = 60.0) -> None:
+def remove_dead_sockets(folder: Path, *, seconds: float = 2.0) -> None:
     """Remove Unix sockets on which nobody listens any more. A process that was killed leaves its socket.
 
     Args:

@@ -24,7 +24,7 @@ from clew.inference.compared_samples import ComparedSamples
 from clew.inference.feature_importance import importance_figures
 from clew.inference.largest_errors import ErrorExample, LargestErrors, with_task
 from clew.inference.model_runner import ModelRunner, SamplePortion
-from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
+from clew.inference.parallel_inference import Deferred, InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents, SampleSource
 from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
@@ -35,6 +35,7 @@ from clew.runs.scores import Score
 from clew.storage import models
 from clew.training import validation
 from clew.training.config import TrainConfig
+from clew.training.metric_workers import MetricTask
 from clew.training.run_recipe import recipe_of_run
 
 
@@ -141,8 +142,8 @@ def evaluate(
     samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     if isinstance(samples, RawEvents) and not current_rank().rank:
         samples.warn()
-    size = inference_batch_size(batch_size, config, loaded)
-    task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(recipe=loaded), config.device)
+    work, size = EvaluationWork(recipe=loaded), inference_batch_size(batch_size, config, loaded)
+    task = InferenceTask(run, loaded, weights, samples, size, work, config.device, config.metric_workers)
     return _evaluate(task, _evaluation_name(name, samples, current_code), workers, progress)
 
 
@@ -225,13 +226,14 @@ class EvaluationWork:
     recipe: Recipe | None = None
     """The recipe, if its comparison of all samples is part of the evaluation."""
 
-    def one(self, engine: ModelRunner, portion: SamplePortion) -> _PortionResult:
-        recipe, metrics, figures = engine.recipe, [], dict[str, Figure]()
+    def one(self, engine: ModelRunner, portion: SamplePortion) -> Deferred:
+        recipe, figures = engine.recipe, dict[str, Figure]()
+        metrics: list[tuple[dict[str, Metric], MetricTask]] = []
         losses: list[NDArray[Any]] = []
         compared = ComparedSamples(self.recipe.comparison_size() if self.recipe else 0)
         for result in engine.run(portion):
             samples, outputs = result.samples, result.outputs
-            metrics.append({**result.losses.metrics, **validation.recipe_metrics(recipe, samples, outputs)})
+            metrics.append((result.losses.metrics, engine.metric_workers.submit(samples, outputs, evaluation=True)))
             compared.add_outputs(recipe, samples, outputs)
             losses += [] if result.losses.per_event is None else [result.losses.per_event]
         if not self.drawn:
@@ -239,7 +241,10 @@ class EvaluationWork:
             outputs, _ = validation.forward(recipe, engine.model, first, engine.device)
             figures = dict(recipe.display(first, outputs, recipe.reconstruct(first, outputs)))
         examples = self.errors.examples(engine, portion.samples, np.concatenate(losses)) if losses else []
-        return _PortionResult(len(portion.samples), metrics, figures, examples, compared)
+        count = len(portion.samples)
+        return Deferred(
+            lambda: _PortionResult(count, [m | task.result() for m, task in metrics], figures, examples, compared)
+        )
 
     def all(self, results: Iterator[_PortionResult]) -> _Total:
         total, compared = _Total(), ComparedSamples(self.recipe.comparison_size() if self.recipe else 0)

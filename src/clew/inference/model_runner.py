@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from clew.data.table import Table
 from clew.errors import ClewError
 from clew.recipe import Recipe
 from clew.training import validation
+from clew.training.metric_workers import MetricWorkers
 
 Outputs = Mapping[str, Tensor]
 Mode = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -56,8 +57,12 @@ class ModelRunner:
     """Whether losses are computed. Then the samples must have all of `Recipe.columns`; otherwise columns that only the
     loss needs may be missing."""
 
+    metric_workers: MetricWorkers = field(init=False)
+    """What computes metrics of outputs. Without another one, this process does."""
+
     def __post_init__(self) -> None:
         self.model.to(self.device).eval()
+        self.metric_workers = MetricWorkers(self.recipe, 0)
         self._working_mode: Mode | None = None
 
     def portion(self, samples: Table) -> SamplePortion:

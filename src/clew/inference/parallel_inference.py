@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,12 @@ from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
 from clew.training.device import device_or_default
 from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.metric_workers import MetricWorkers, metric_worker_limit
 from clew.training.validation import build_model
 
 ProgressCallback = Callable[[int, int | None], None]
+_DEFERRED = 64
+"""Largest number of units whose results other processes may still compute."""
 
 
 class PortionWork(Protocol):
@@ -41,10 +45,18 @@ class PortionWork(Protocol):
         """Whether the losses are needed."""
 
     def one(self, engine: ModelRunner, portion: SamplePortion) -> Any:
-        """Return the result of a portion, which has at least one sample."""
+        """Return the result of a portion, which has at least one sample, or a `Deferred` of it."""
 
     def all(self, results: Iterator[Any]) -> Any:
         """Return the result of the task from the results of all portions. It is called on rank 0."""
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """The result of a portion that other processes still compute."""
+
+    wait: Callable[[], Any]
+    """Waits for the result and returns it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,8 @@ class InferenceTask:
     work: PortionWork
     device: str = "auto"
     """The setting `train.device` of the run. It is used if the device exists here."""
+    metric_workers: int | None = None
+    """The setting `train.metric_workers` of the run."""
 
     def engine(self, device: torch.device) -> ModelRunner:
         """Load the model with its weights.
@@ -106,7 +120,11 @@ def run_rank(task: InferenceTask, place: RankInfo, store: Store | None, report: 
     """Compute the part of one rank. Every rank returns the whole result."""
     link = ResultLink(place, store)
     engine = task.engine(device_or_default(place.local_rank, task.device))
-    with contextlib.closing(unit_results(task, engine, place)) as own_results:
+    limit = metric_worker_limit(task.metric_workers, engine.device, place.local_ranks)
+    with (
+        contextlib.closing(MetricWorkers(task.recipe, limit)) as engine.metric_workers,
+        contextlib.closing(unit_results(task, engine, place)) as own_results,
+    ):
         results = link.collect(own_results)
         if place.rank:
             return link.share(list(results))  # the list is empty: the results were sent to rank 0
@@ -119,17 +137,28 @@ def unit_results(
 ) -> Generator[tuple[int, int, Any], None, None]:
     """Yield number, sample count and result of every unit of this rank. Rank 0 also yields empty units of other ranks.
 
-    The next units are read in a thread while the device computes.
+    The next units are read in a thread while the device computes. Up to `_DEFERRED` units may wait for other processes.
     """
     portions = _portions(task, engine, place)
+    started: deque[tuple[int, int, Any]] = deque()
+    describe = f"samples of {task.samples.title}"
     with contextlib.closing(prefetch(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
         for number, portion in ready:
             if portion is None:
-                yield number, 0, None
+                started.append((number, 0, None))
             else:
-                with recipe_errors(f"samples of {task.samples.title}"):
-                    result = task.work.one(engine, portion)
-                yield number, len(portion.samples), result
+                with recipe_errors(describe):
+                    started.append((number, len(portion.samples), task.work.one(engine, portion)))
+            while started and (len(started) > _DEFERRED or not isinstance(started[0][2], Deferred)):
+                yield _finished(*started.popleft(), describe)
+        while started:
+            yield _finished(*started.popleft(), describe)
+
+
+def _finished(number: int, count: int, result: Any, describe: str) -> tuple[int, int, Any]:
+    """Return number, sample count and result of a unit, after waiting for the result if necessary."""
+    with recipe_errors(describe):
+        return number, count, result.wait() if isinstance(result, Deferred) else result
 
 
 def _portions(

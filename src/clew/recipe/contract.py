@@ -168,9 +168,7 @@ class Recipe:
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 
     def draw_inputs(self, numbers: NDArray[np.int64], seed: int, ranges: Mapping[str, tuple[float, float]]) -> Table:
-        """Draw samples without labels for which `clew generate` runs the trained model of a generative recipe.
-
-        This is not `generate`, which writes raw events to train on and needs no model.
+        """Draw samples without labels for which `clew generate` runs a trained model (`generate` needs no model).
 
         Args:
             numbers: Numbers of the events. An event depends on its number and the seed only.
@@ -185,9 +183,7 @@ class Recipe:
     def check_ranges(self, model: nn.Module | None, ranges: Mapping[str, tuple[float, float]]) -> None:
         """Check the ranges of `draw_inputs`, and warn if the model was not trained on them.
 
-        Args:
-            model: The trained model; None for an exported file.
-            ranges: See `draw_inputs`.
+        `model` is the trained model, or None for an exported file.
         """
 
     def generated_writer(self, path: Path) -> type[TableWriter]:
@@ -230,10 +226,9 @@ class Recipe:
     def adapt(self, model: nn.Module, dataset: Dataset) -> None:
         """Adapt a new network to the dataset on which it is trained, for example by setting its tables of scales.
 
-        Called before a new training, not when a run is resumed or starts from the weights of another one (`--from`),
-        and not by evaluation, prediction or export. It must set the same values in every process. Values that
-        later uses of the model need are buffers of the network, which are saved with its weights. The default does
-        nothing.
+        Called before a new training, but not when a run is resumed or starts from other weights (`--from`), nor by
+        evaluation, prediction or export. It must set the same values in every process. Values that later uses of the
+        model need are buffers of the network, which are saved with its weights. The default does nothing.
         """
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
@@ -349,6 +344,11 @@ class Recipe:
         """
         return {}
 
+    def evaluation_metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
+        """Further metrics that only `clew evaluate` computes, not every validation: those that take long, or those of
+        another method on the same samples. The arguments are those of `metrics`."""
+        return {}
+
     def sample_plots(self, samples: Table) -> Mapping[str, Figure]:
         """Plots of single samples by title, for the page of `clew data inspect`. Called with the first few samples."""
         return {}
@@ -389,9 +389,8 @@ class Recipe:
             batch: A few validation events.
 
         Returns:
-            Tensors by name whose last dimension counts items. Of an integer tensor (classes, bins) the share of
-            entries that differ is reported; of a boolean tensor (is the prediction correct?) also the difference of
-            the means. The default returns none.
+            Tensors by name whose last dimension counts items: integers (classes, bins), whose differences are counted,
+            or booleans (is the prediction correct?), whose means are compared as well. The default returns none.
         """
         return {}
 

@@ -94,6 +94,7 @@ def serve(pipe: Connection) -> None:
     from clew.metrics import metric_values
     from clew.training import checkpoint, validation
     from clew.training.device import select_device
+    from clew.training.metric_workers import MetricWorkers, metric_worker_limit
     from clew.training.training_data import open_validation_samples
 
     recipe, config = pickle.loads(pipe.recv_bytes())
@@ -101,15 +102,17 @@ def serve(pipe: Connection) -> None:
     device = select_device(0, config.device)
     samples = open_validation_samples(config, Dataset(config.dataset))
     model = recipe.model().to(device)
+    workers = MetricWorkers(recipe, metric_worker_limit(config.metric_workers, device))
     while True:
         try:
             path, facts = pipe.recv()
         except EOFError:
+            workers.close()
             return
         start = time.perf_counter()
         checkpoint.load(model, Path(path))
         batches = Sampler(len(samples), config.size, shuffle=False).batches(0)
-        metrics = metric_values(validation.evaluate_batches(recipe, model, samples, batches, device))
+        metrics = metric_values(validation.evaluate_batches(recipe, model, samples, batches, device, workers))
         pipe.send(ValidationResult(facts, metrics, time.perf_counter() - start))
 
 

@@ -274,6 +274,10 @@ class TrainConfig(Section):
     validation: Literal["shared", "background", "thread"] = "shared"
     """shared: all workers validate together at the end of an epoch. background: a separate process validates while
     training continues. thread: a thread of the master does (asynchronous strategies)."""
+    metric_workers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that compute the metrics of validations and evaluations while the network computes the next batch. They
+    start when metrics have taken a second. Default: on an accelerator the available cores but one, divided among the
+    workers of this machine; none on CPUs."""
     trace: bool = True
     """Write a timeline of every worker (`clew trace RUN`)."""
     monitor_seconds: Positive | None = 5.0

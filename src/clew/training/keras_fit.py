@@ -21,6 +21,7 @@ from clew.errors import ConfigError, RunError
 from clew.models.keras import load_keras, use_batch_moments
 from clew.training.strategies import Strategy
 from clew.training.strategies.batch_norm import global_moments
+from clew.training.strategies.process_group import gather_items
 
 _RECORD_INTERVAL = 0.5
 """Seconds between two records during an epoch."""
@@ -147,7 +148,7 @@ class DistributedFit:
         """Check that all ranks have the same batch, once per epoch."""
         self._checked = True
         total = sum(float(torch.as_tensor(each).double().sum()) for each in tensors if each is not None)
-        batches = self.strategy.gather((count, total))
+        batches = gather_items((count, total))
         if any(each != batches[0] for each in batches):
             raise RunError("fit gets different batches on the ranks; give every rank the same data in the same order")
 

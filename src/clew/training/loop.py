@@ -15,25 +15,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import torch
 
 from clew.core.private_files import keep_compiled_code_private
 from clew.data.dataset import Dataset
-from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError
 from clew.jobs.rank_info import RankInfo
-from clew.metrics import metric_values
 from clew.runs import Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.device import select_device
 from clew.training.early_stopping import ValidationTracker
 from clew.training.engine import Engine
+from clew.training.held_out import HeldOutSamples
+from clew.training.metric_workers import MetricWorkers, metric_worker_limit
 from clew.training.rank_session import RankSession, open_session, system_monitor
 from clew.training.rank_state import capture_rank_state, restore_rank_state
 from clew.training.schedule import Schedule
@@ -42,11 +40,9 @@ from clew.training.step_errors import train_step
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
-from clew.training.training_data import make_loader, open_validation_samples
+from clew.training.training_data import make_loader
 from clew.training.training_plan import training_plan
 from clew.training.training_start import TrainingStart
-
-T = TypeVar("T")
 
 _SAVE, _FINISH, _LEAVE = 1, 2, 3
 """Commands of rank 0: write a state, end the training, stop because the lease was lost."""
@@ -71,8 +67,10 @@ def run_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any = None)
         device = select_device(place.local_rank, config.device)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = batch_size_search.with_batch_size(run, recipe, config, strategy, session.writer, device)
+        limit = metric_worker_limit(config.metric_workers, device, place.local_ranks)
         with (
-            contextlib.closing(_Loop(run, replace(start, config=config), strategy, session, device)) as loop,
+            contextlib.closing(MetricWorkers(recipe, limit)) as workers,
+            contextlib.closing(_Loop(run, replace(start, config=config), strategy, session, device, workers)) as loop,
             system_monitor(run, config, place, device),
         ):
             loop.check()
@@ -93,6 +91,7 @@ class _Loop:
         strategy: Strategy,
         session: RankSession,
         device: torch.device,
+        metric_workers: MetricWorkers,
     ) -> None:
         recipe, config = start.recipe, start.config
         self.run, self.recipe, self.config, self.strategy, self.device = run, recipe, config, strategy, device
@@ -101,7 +100,7 @@ class _Loop:
         self.loader = make_loader(recipe, config, dataset, strategy, device)
         self.load_seconds = time.perf_counter() - loading
         """Seconds until the samples of this rank were loaded."""
-        self.held_out = open_validation_samples(config, dataset)
+        self.held_out = HeldOutSamples(recipe, config, dataset, strategy, device, metric_workers)
         torch.manual_seed(config.seed)
         new_for = None if start.resume else dataset
         model = validation.build_model(recipe, config.start_from, dataset=new_for).to(device)
@@ -169,11 +168,8 @@ class _Loop:
             RecipeError: The model does not accept the data.
             ConfigError: A metric that the settings name does not exist.
         """
-        samples = self.held_out.read(np.arange(min(4, len(self.held_out))))
-        self.hooks.start_validation()
-        metrics = validation.check_batch(self.recipe, self.model, samples, self.device)
-        metrics |= self.hooks.end_validation()
-        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metric_values(metrics))
+        metrics = self.held_out.check(self.model, self.hooks)
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metrics)
 
     def restore(self) -> None:
         """Continue from the newest readable state: weights, optimisers, random numbers, position in the data."""
@@ -290,28 +286,14 @@ class _Loop:
                 self._submit_validation(self.strategy.full_weights(self.model), facts)
                 return {}
             start = time.perf_counter()
-            metrics = self._evaluate()
+            # a validation may take longer than a lease
+            metrics = self.held_out.evaluate(self.model, self.hooks, self.stop.renew_lease)
             best = self._record_validation(ValidationResult(facts, metrics, time.perf_counter() - start))
             weights = self.strategy.full_weights(self.model)
             if self.strategy.rank == 0:
                 self._record_checkpoints(wait=True)
                 self.saver.save_weights(weights, ("last", "best") if best else ("last",), facts)
             return metrics
-
-    def _evaluate(self) -> dict[str, float]:
-        rank, ranks = self.strategy.share
-        size = -(-self.config.size // self.config.accumulate)  # the size that fits into memory when training
-        batches = self._renewing_lease(Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False).epoch(0))
-        self.hooks.start_validation()
-        metrics = validation.evaluate_batches(self.recipe, self.model, self.held_out, batches, self.device)
-        metrics |= self.hooks.end_validation()
-        return metric_values(self.strategy.sum_metrics(metrics))
-
-    def _renewing_lease(self, batches: Iterable[T]) -> Iterator[T]:
-        """Renew the lease before each batch: a validation may take longer than a lease."""
-        for batch in batches:
-            self.stop.renew_lease()
-            yield batch
 
     def _record_validation(self, result: ValidationResult, **more: Any) -> bool:
         """Write a validation to the records. Return whether its weights are the best so far."""

@@ -84,6 +84,7 @@ class TrainSettings(ModelSettings, total=False):
     target: _Section | None
     threads: int | None
     validation: Literal["shared", "background", "thread"]
+    metric_workers: int | None
     trace: bool
     monitor_seconds: float | None
     writers: Sequence[str]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from clew.recipe import Loss, Recipe
 from clew.recipe_errors import recipe_error, recipe_errors, wrong_return
 from clew.training.engine import as_loss
 from clew.training.start_weights import load_weights
+
+if TYPE_CHECKING:
+    from clew.training.metric_workers import MetricWorkers
 
 
 def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
@@ -60,8 +63,16 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -> dict[str, Metric]:
+def recipe_metrics(
+    recipe: Recipe, samples: Table, outputs: Mapping[str, Any], *, evaluation: bool = False
+) -> dict[str, Metric]:
     """Return the metrics that a recipe computes for a batch.
+
+    Args:
+        recipe: The recipe.
+        samples: The samples of the batch.
+        outputs: The outputs of the network for them.
+        evaluation: Whether `Recipe.evaluation_metrics` are wanted, too.
 
     Raises:
         RecipeError: The recipe returned something else than metrics by name.
@@ -69,13 +80,16 @@ def recipe_metrics(recipe: Recipe, samples: Table, outputs: Mapping[str, Any]) -
     objects: Any = recipe.reconstruct(samples, outputs)
     if not isinstance(objects, Table):
         raise wrong_return(recipe, "reconstruct", f"a {type(objects).__name__}")
-    returned: Any = recipe.metrics(samples, outputs, objects)
-    if not isinstance(returned, Mapping):
-        raise wrong_return(recipe, "metrics", f"a {type(returned).__name__}")
-    for name, metric in returned.items():
-        if not isinstance(metric, Metric):
-            raise wrong_return(recipe, "metrics", f"a {type(metric).__name__} for '{name}'")
-    return dict(returned)
+    results: dict[str, Metric] = {}
+    for method in (recipe.metrics, recipe.evaluation_metrics) if evaluation else (recipe.metrics,):
+        returned: Any = method(samples, outputs, objects)
+        if not isinstance(returned, Mapping):
+            raise wrong_return(recipe, method.__name__, f"a {type(returned).__name__}")
+        for name, metric in returned.items():
+            if not isinstance(metric, Metric):
+                raise wrong_return(recipe, method.__name__, f"a {type(metric).__name__} for '{name}'")
+        results |= returned
+    return results
 
 
 def build_model(recipe: Recipe, start_from: str | None = None, *, dataset: Dataset | None = None) -> nn.Module:
@@ -113,7 +127,12 @@ def _estimator_module(recipe: Recipe) -> EstimatorModule:
 
 
 def evaluate_batches(
-    recipe: Recipe, model: nn.Module, store: SampleStore, batches: Iterable[NDArray[np.int64]], device: torch.device
+    recipe: Recipe,
+    model: nn.Module,
+    store: SampleStore,
+    batches: Iterable[NDArray[np.int64]],
+    device: torch.device,
+    workers: MetricWorkers | None = None,
 ) -> dict[str, Metric]:
     """Return the metrics of several batches together. Empty batches are skipped.
 
@@ -123,13 +142,36 @@ def evaluate_batches(
         store: The samples.
         batches: The numbers of the samples of each batch.
         device: Where the model computes.
+        workers: Processes that compute metrics. Default: they are computed in this process.
     """
-    results = []
+    results: list[Callable[[], dict[str, Metric]]] = []
     for numbers in batches:
         if len(numbers):
-            with recipe_errors(partial(describe_samples, numbers, "val")):
-                results.append(evaluate_batch(recipe, model, store.read(numbers), device))
-    return metrics.add_metrics(results)
+            place = partial(describe_samples, numbers, "val")
+            with recipe_errors(place):
+                samples = store.read(numbers)
+                results.append(_start_batch(recipe, model, samples, device, workers, place))
+    return metrics.add_metrics([result() for result in results])
+
+
+def _start_batch(
+    recipe: Recipe,
+    model: nn.Module,
+    samples: Table,
+    device: torch.device,
+    workers: MetricWorkers | None,
+    place: Callable[[], str],
+) -> Callable[[], dict[str, Metric]]:
+    """Apply the network to a batch. Return a function that returns the metrics, after waiting for other processes."""
+    if workers is None or not workers.limit:
+        computed = evaluate_batch(recipe, model, samples, device)
+        return lambda: computed
+    own = _own_metrics(recipe, model, samples, device)
+    if own is not None:
+        return lambda: own
+    outputs, losses = forward(recipe, model, samples, device)
+    task = workers.submit(samples, outputs, place)
+    return lambda: {**losses, **task.result()}
 
 
 def describe_samples(numbers: NDArray[np.int64], split: str) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from typing import Any
+
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 
 from clew.data.dataset.batch import Batch, RaggedTensor
 from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig
@@ -88,7 +93,9 @@ def outputs_and_gradients() -> None:
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     elements, targets = elements[: offsets[-1]], targets[: offsets[-1]]
     indices: list[torch.Tensor] = []
-    outputs = graph_forward.forward(network, elements, offsets, torch.float32, indices=indices)
+    outputs = graph_forward.forward(
+        network, elements, offsets, torch.float32, None, partial(graph_forward.forward_in_bins, indices=indices)
+    )
     element_losses(outputs, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.double() for name, p in network.named_parameters() if p.grad is not None}
     wide = GraphFlow(SETTINGS).double()
@@ -108,14 +115,40 @@ def outputs_and_gradients() -> None:
         _near(name, gradients[name], parameter.grad, 2e-4)
 
 
+def one_program_serves_any_number_of_bins() -> None:
+    """`train.compile`: outputs and gradients as without, and nothing is compiled for another number of bins."""
+    torch.manual_seed(5)
+    network, programs = GraphFlow(SETTINGS), list[object]()
+
+    def backend(program: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        programs.append(program)
+        return aot_eager(program, inputs)
+
+    compiled = graph_forward.CompiledBins(backend=backend)
+    elements, _, _ = tensors(flow_events(6, mean=40), torch.float32)
+    for lengths, bins in ((LENGTHS, 4), (LENGTHS[:2], 6)):
+        offsets = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()])
+        results = []
+        for in_bins in (None, compiled):
+            outputs = graph_forward.forward(network, elements, offsets, torch.float32, bins, in_bins)
+            total = torch.stack([(value[: offsets[-1]].float() ** 2).mean() for value in outputs.values()]).sum()
+            results.append((total, *torch.autograd.grad(total, list(network.parameters()))))
+        for one, other in zip(*results, strict=True):
+            _near("compiled", one, other.double(), 1e-5)
+    assert len(programs) == 1
+
+
 def _near(name: str, value: torch.Tensor, expected: torch.Tensor, limit: float) -> None:
     error = ((value.double() - expected).norm() / expected.norm().clamp(min=1e-12)).item()
     assert error < limit, f"{name}: {error:.1e}"
 
 
 if __name__ == "__main__":
-    sort_is_stable()
-    long_events_too()
-    room_changes_nothing()
-    outputs_and_gradients()
+    if sys.argv[1:] == ["compiled"]:
+        one_program_serves_any_number_of_bins()
+    else:
+        sort_is_stable()
+        long_events_too()
+        room_changes_nothing()
+        outputs_and_gradients()
     print("ok")

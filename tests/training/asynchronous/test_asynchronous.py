@@ -155,7 +155,7 @@ def test_several_processes_resume(name: str, data: Dataset, tmp_path: Path) -> N
         train(data, tmp_path, time_limit_minutes=0.05, **{"strategy": name, **CASES.get(name, {}), "epochs": 2000})
     before = Run.open(tmp_path / "run").last("step")
     assert before is not None
-    epochs = before["epoch"] + 4
+    epochs = before["epoch"] + 60  # workers may be some epochs further than the newest record
     run = resume(tmp_path / "run", time_limit_minutes=10, epochs=epochs)
     assert next(run.records(kind="resume"))["step"] > 0
     last = run.last("step")

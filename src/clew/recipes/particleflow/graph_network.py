@@ -7,6 +7,7 @@ the others), class head 399,366, charge head 266,497, momentum heads 1,576,229, 
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,19 @@ class GraphFlow(nn.Module):
         widths = [inputs, *[settings.width] * (settings.layers - 1)]
         self.layers = nn.ModuleList(GraphLayer(width, settings) for width in widths)
         self.decoder = Decoder(inputs + settings.layers * settings.width, settings)
+        self._compiled_bins: Any = None
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile training steps (`train.compile`).
+
+        With the kernels of a GPU only what works on whole bins is compiled, once for any number of them.
+        """
+        if self._fits and next(self.parameters()).is_cuda:
+            from clew.recipes.particleflow.kernels.graph_forward import CompiledBins
+
+            self._compiled_bins = CompiledBins(*arguments, **options)
+        else:
+            super().compile(*arguments, **options)
 
     def forward(self, elements: Tensor, offsets: Tensor, bins: int | None = None) -> dict[str, Tensor]:
         """Return `class` (elements, 6), `charge` (elements,) and `momentum` (elements, 5).
@@ -99,7 +113,8 @@ class GraphFlow(nn.Module):
 
             dtype = torch.get_autocast_dtype("cuda")
             with torch.autocast("cuda", enabled=False):
-                return graph_forward.forward(self, elements, offsets, dtype, bins)
+                in_bins = self._compiled_bins if self.training else None
+                return graph_forward.forward(self, elements, offsets, dtype, bins, in_bins)
         return self.traced(elements, offsets)[0]
 
     @torch.no_grad()

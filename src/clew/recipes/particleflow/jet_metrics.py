@@ -153,13 +153,16 @@ def match_jets(true: Floats, predicted: Floats, max_distance: float) -> Floats:
 
     True jets are matched from the hardest to the softest. Each predicted jet is used once.
     """
-    ratio, free = np.full(len(true), np.nan), np.ones(len(predicted), dtype=bool)
-    for place, (pt, eta, phi) in enumerate(true):
-        delta_phi = np.abs((predicted[:, 2] - phi + np.pi) % (2 * np.pi) - np.pi)
-        distance = np.where(free, np.hypot(predicted[:, 1] - eta, delta_phi), np.inf)
-        if len(predicted) and distance.min() < max_distance:
-            best = int(distance.argmin())
-            ratio[place], free[best] = predicted[best, 0] / pt, False
+    ratio = np.full(len(true), np.nan)
+    if not len(true) or not len(predicted):
+        return ratio
+    delta_phi = np.abs((predicted[:, 2] - true[:, 2, None] + np.pi) % (2 * np.pi) - np.pi)
+    distances = np.hypot(predicted[:, 1] - true[:, 1, None], delta_phi)
+    for place, distance in enumerate(distances):
+        best = int(distance.argmin())
+        if distance[best] < max_distance:
+            ratio[place] = predicted[best, 0] / true[place, 0]
+            distances[:, best] = np.inf
     return ratio
 
 

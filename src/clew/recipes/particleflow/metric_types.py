@@ -56,10 +56,15 @@ class ClassRatioCurve(metrics.Metric):
         """
         values, mask, class_number = np.asarray(x, float), np.asarray(passed, bool), np.asarray(classes)
         bins, weight = np.asarray(edges, float), np.asarray(weights, float)
+        count = len(bins) - 1
+        place = np.searchsorted(bins, values, side="right") - 1
+        place[values == bins[-1]] = count - 1
+        counted = (place >= 0) & (place < count) & (class_number >= 1) & (class_number <= len(names))
+        cell = (class_number[counted].astype(np.int64) - 1) * count + place[counted]
 
         def fill(each: Floats) -> Floats:
-            rows = [(values[class_number == k], each[class_number == k]) for k in range(1, len(names) + 1)]
-            return np.stack([np.histogram(v, bins, weights=w)[0] for v, w in rows]).astype(np.float64)
+            sums = np.bincount(cell, each[counted], minlength=count * len(names))
+            return sums.astype(np.float64).reshape(len(names), count)
 
         return cls(bins, fill(weight * mask), fill(weight), fill(weight**2), tuple(names), axis, label)
 

@@ -40,17 +40,19 @@ class ParticleFlowMetricsConfig(Section):
     jet_match: Annotated[float, Field(gt=0)] = 0.2
     """Maximum distance in eta-phi between a predicted jet and its true jet."""
     rule: bool = True
-    """Whether to compute the metrics of rule-based particle flow as well, as `rule/...`."""
+    """Whether `clew evaluate` computes the metrics of rule-based particle flow as well, as `rule/...`."""
     rule_based: RuleBasedConfig = RuleBasedConfig()
 
 
-def make_metrics(samples: Table, objects: Table, settings: ParticleFlowMetricsConfig) -> dict[str, metrics.Metric]:
+def make_metrics(
+    samples: Table, objects: Table, settings: ParticleFlowMetricsConfig, true_jets: Sequence[Floats] | None = None
+) -> dict[str, metrics.Metric]:
     """Return accuracy, efficiency and fake rate of each class (also against pt and eta), jet and missing-pT metrics.
 
     The efficiency of a class is the fraction of its true elements that are predicted as this class. The fake rate is
     the fraction of elements predicted as a class whose true class is another one or none. Metrics whose names start
-    with `inside/` and `outside/` count the elements (or true jets) inside and outside the acceptance of the tracker,
-    those that start with `rule/` are of rule-based particle flow on the same events.
+    with `inside/` and `outside/` count the elements (or true jets) inside and outside the acceptance of the tracker.
+    `true_jets` are those of `jet_metrics.cluster_true_jets`, if they are known already.
     """
     truth, predicted = true_particles(samples), {name: objects.ragged(name).values for name in objects}
     weight = samples.weights[samples.ragged(TARGETS).events]
@@ -60,10 +62,7 @@ def make_metrics(samples: Table, objects: Table, settings: ParticleFlowMetricsCo
     if settings.padded_length:
         results["accuracy_padded"] = _padded_accuracy(samples, correct, weight, settings.padded_length)
     results |= _responses(truth, predicted, correct & (true_class != NONE), weight)
-    true_jets = jet_metrics.cluster_true_jets(truth, samples.ragged(TARGETS).offsets, settings)
     results |= jet_metrics.make_jet_metrics(samples, truth, objects, settings, true_jets)
-    if settings.rule and ELEMENTS in samples:
-        results |= {f"rule/{name}": metric for name, metric in rule_metrics(samples, settings, true_jets).items()}
     results["confusion"] = metrics.Confusion.of(predicted_class, true_class, CLASSES, weight)
     return results | _curves(truth, predicted, correct, weight, settings)
 

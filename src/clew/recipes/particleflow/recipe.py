@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from clew import Loss, Ragged, Recipe, Table, figure
 from clew.metrics import Metric
-from clew.recipes.particleflow import display, event_files
+from clew.recipes.particleflow import display, event_files, jet_metrics
 from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, NONE, PROCESS, TARGETS, TOWER
 from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
@@ -40,6 +41,8 @@ class ParticleFlow(Recipe):
     columns = (ELEMENTS, TARGETS)
     events_per_file = EVENTS_PER_FILE
     inference_batch_size = 16
+    _clustered: tuple[weakref.ref[Table] | None, Any] = (None, None)
+    """The newest batch whose true jets are known, and these jets."""
 
     def read(self, path: str) -> Iterable[Table]:
         """Read generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
@@ -129,7 +132,24 @@ class ParticleFlow(Recipe):
         return np.where((elements[:, 0] == TOWER) & (none < threshold), particle, logits.argmax(axis=1))
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
-        return flow_metrics.make_metrics(samples, objects, self.config.metrics)
+        return flow_metrics.make_metrics(samples, objects, self.config.metrics, self._true_jets(samples))
+
+    def evaluation_metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
+        """The metrics of rule-based particle flow, `rule/...`. They do not depend on the network."""
+        settings = self.config.metrics
+        if not settings.rule or ELEMENTS not in samples:
+            return {}
+        results = flow_metrics.rule_metrics(samples, settings, self._true_jets(samples))
+        return {f"rule/{name}": metric for name, metric in results.items()}
+
+    def _true_jets(self, samples: Table) -> Any:
+        """Return the true jets of a batch. Network and rule are compared with the same ones, so they are kept once."""
+        batch, jets = self._clustered
+        if batch is None or batch() is not samples:
+            truth, offsets = flow_metrics.true_particles(samples), samples.ragged(TARGETS).offsets
+            jets = jet_metrics.cluster_true_jets(truth, offsets, self.config.metrics)
+            self._clustered = (weakref.ref(samples), jets)
+        return jets
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
         return display.event_displays(samples, objects)

@@ -30,6 +30,17 @@ def _device_is_shared(store: Store, rank: int, ranks: int, device: torch.device)
     return len({store.get(f"device-{other}") for other in range(ranks)}) < ranks
 
 
+def gather_items(item: Any) -> list[Any]:
+    """Return the items of all ranks of the process group, in the order of ranks, on every rank. Nothing is pickled."""
+    data, ranks = torch.frombuffer(encode(item), dtype=torch.uint8), dist.get_world_size()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
+    dist.all_gather(sizes, torch.tensor([len(data)]))
+    longest = max(int(size) for size in sizes)
+    parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(ranks)]
+    dist.all_gather(parts, nn.functional.pad(data, (0, longest - len(data))))
+    return [decode(part.numpy()[: int(size)].data) for part, size in zip(parts, sizes, strict=True)]
+
+
 class ProcessGroupStrategy(Strategy):
     """Broadcast, gather and average. It uses gloo for tensors in memory, and the library of the device otherwise."""
 
@@ -72,13 +83,7 @@ class ProcessGroupStrategy(Strategy):
         return 0 if clocks[self.rank][0] == clocks[0][0] else clocks[0][1] - clocks[self.rank][1]
 
     def gather(self, item: Any) -> list[Any]:
-        data = torch.frombuffer(encode(item), dtype=torch.uint8)
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.ranks)]
-        dist.all_gather(sizes, torch.tensor([len(data)]))
-        longest = max(int(size) for size in sizes)
-        parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.ranks)]
-        dist.all_gather(parts, nn.functional.pad(data, (0, longest - len(data))))
-        return [decode(part.numpy()[: int(size)].data) for part, size in zip(parts, sizes, strict=True)]
+        return gather_items(item)
 
     def sum_metrics(self, metrics_of_rank: Mapping[str, Metric]) -> dict[str, Metric]:
         return metrics.add_metrics(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
@@ -18,21 +20,39 @@ ALIGNMENT = 8
 """Columns of matrices are padded with zeros to a multiple of this number, for the tensor cores."""
 
 
+class ForwardInBins(Protocol):
+    """What computes outputs per row; see `forward_in_bins`."""
+
+    def __call__(
+        self, network: GraphFlow, rows: Tensor, fill: Tensor, first: Tensor, dtype: torch.dtype, /
+    ) -> dict[str, Tensor]:
+        """Return the outputs per row."""
+
+
 def forward(
     network: GraphFlow,
     elements: Tensor,
     offsets: Tensor,
     dtype: torch.dtype,
     bins: int | None = None,
-    indices: list[Tensor] | None = None,
+    in_bins: ForwardInBins | None = None,
 ) -> dict[str, Tensor]:
-    """Compute the outputs of `GraphFlow.forward` with the kernels; for `indices` see `forward_in_bins`."""
+    """Compute the outputs of `GraphFlow.forward` with the kernels.
+
+    Args:
+        network: See `GraphFlow.forward`, as for the other arguments.
+        elements: See there.
+        offsets: See there.
+        dtype: Precision of the computation.
+        bins: See there.
+        in_bins: `CompiledBins`. Default: `forward_in_bins`.
+    """
     size = network.bin_size
     if bins is None:
         bins = int(bins_per_event(offsets, size).sum())  # waits for the device
     slot, fill, first = bin_rows(offsets, len(elements), bins, size)
     rows = elements.new_zeros(bins * size + 1, elements.shape[-1]).index_copy_(0, slot, elements)
-    outputs = forward_in_bins(network, rows[:-1], fill, first, dtype, indices)
+    outputs = (in_bins or forward_in_bins)(network, rows[:-1], fill, first, dtype)
     within = slot.clamp(max=bins * size - 1)
     return {name: value.index_select(0, within) for name, value in outputs.items()}
 
@@ -93,6 +113,34 @@ def forward_in_bins(
     return _decode(network.decoder, inputs, states, dtype)
 
 
+class CompiledBins:
+    """`forward_in_bins`, compiled by torch. One program serves any number of bins and events.
+
+    Args:
+        *arguments: Of `torch.compile`.
+        **options: Of `torch.compile`.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._program = torch.compile(_forward_whole_bins, *arguments, **options)
+
+    def __call__(
+        self, network: GraphFlow, rows: Tensor, fill: Tensor, first: Tensor, dtype: torch.dtype, /
+    ) -> dict[str, Tensor]:
+        """Return the outputs of `forward_in_bins`."""
+        whole = rows.unflatten(0, (len(fill), -1))
+        for each in (whole, fill, first):
+            torch._dynamo.maybe_mark_dynamic(each, 0)
+        return self._program(network, whole, fill, first, dtype)
+
+
+def _forward_whole_bins(
+    network: GraphFlow, bins: Tensor, fill: Tensor, first: Tensor, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """`forward_in_bins` for rows of shape (bins, size, 12): so the compiler knows that the size is a constant."""
+    return forward_in_bins(network, bins.flatten(0, 1), fill, first, dtype)
+
+
 def _decode(decoder: Decoder, inputs: Tensor, states: list[Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     near = inputs.to(dtype)
     features = _layer_norm(torch.cat([near, *(each[0] for each in states)], dim=-1), decoder.identity_norm, dtype)
@@ -103,7 +151,7 @@ def _decode(decoder: Decoder, inputs: Tensor, states: list[Tensor], dtype: torch
     charge = _linear(_linear(charge_state, decoder.charge[0]), decoder.charge[1], active=False)
     features = torch.cat([near, *(each[1] for each in states), logits.detach().to(dtype)], dim=-1)
     heads = _linear(_layer_norm(features, decoder.momentum_norm, dtype), decoder.momentum)
-    state = heads.view(len(heads), len(decoder.hidden), -1).transpose(0, 1)
+    state = heads.unflatten(-1, (len(decoder.hidden), -1)).transpose(0, 1)
     for depth in range(2):
         layers = [each[depth] for each in decoder.hidden]  # type: ignore[index]
         weight, bias = torch.stack([each.weight.t() for each in layers]), torch.stack([each.bias for each in layers])

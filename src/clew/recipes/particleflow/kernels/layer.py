@@ -66,8 +66,8 @@ def _(
     half: int,
 ) -> Outputs:
     stacks, rows, _ = x.shape
-    size, distance, width = rows // len(fill), outer.shape[-1], gate_bias.shape[-1]
-    bins = stacks * len(fill)
+    size, distance, width = rows // fill.shape[0], outer.shape[-1], gate_bias.shape[-1]
+    bins = stacks * fill.shape[0]  # len() would fix the number for the compiler
 
     def like(*shape: int, dtype: torch.dtype = x.dtype) -> Tensor:
         return x.new_empty(shape, dtype=dtype)
