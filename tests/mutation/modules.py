@@ -109,6 +109,7 @@ EQUIVALENT: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "recipes/fastsim/metrics.py": (
         ("both = np.where(p + q > 0, p + q, 1.0)", "1.0 -> 2.0"),  # 0 is divided by it
+        ("total = np.where(features.total > 0", "1.0 -> 2.0"),  # 0 is divided by it
         ("np.clip(np.asarray(each, float), bins[0], bins[-1])", "1 -> 2"),  # the last bin starts there
     ),
     "recipes/fastsim/quality/distances.py": (("_Moments.of(part - centre)", "part - centre -> part + centre"),),

@@ -29,6 +29,13 @@ def test_before_a_fit_all_voxels_are_lit_alike() -> None:
     torch.testing.assert_close(empty, expected[None, :, None].expand(1, 6, 3), rtol=1e-4, atol=1e-7)
 
 
+def test_tables_reach_from_the_threshold_to_the_highest_mean(scaler: VoxelScaler, voxels: Tensor) -> None:
+    energy, count = layer_sums(voxels)
+    assert float(scaler.threshold) == float(voxels[voxels > 0].min())
+    limits = torch.stack([scaler.threshold, (energy / count.clamp(min=1)).max()]).log()
+    torch.testing.assert_close(scaler.energy.limits, limits)
+
+
 def test_as_many_voxels_are_expected_as_there_are_hits(scaler: VoxelScaler) -> None:
     count = torch.arange(13).repeat(6, 1).T
     expected = ((1 - scaler.empty(count)) * SHAPE[1]).sum(2)
