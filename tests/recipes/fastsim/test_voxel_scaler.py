@@ -118,3 +118,14 @@ def test_a_single_hit_has_the_energy_of_its_layer() -> None:
     low, middle, high = (scaler.energy.to_value(torch.full((4, 1), latent), rows)[:, 0] for latent in (-1.0, 0.0, 1.0))
     torch.testing.assert_close(middle, condition - scaler.threshold.log(), rtol=0, atol=0.1)
     assert (high - low > 0.02).all() and (high - low < 0.4).all()
+
+
+@pytest.mark.parametrize("hits", [2, 6, 10])
+def test_a_larger_latent_is_a_larger_energy_in_a_ring(hits: int, scaler: VoxelScaler) -> None:
+    """Also where the number of hits moves the separation of lit and empty voxels."""
+    torch.manual_seed(6)
+    latent, full = 1.5 * torch.randn(300, *SHAPE), torch.full((300, 6), 1.0)
+    drawn = scaler.decode(latent, 3000 * full, hits * full)
+    order = latent.argsort(2)
+    rises = drawn.gather(2, order).diff(dim=2)
+    assert (rises >= -1e-3).all() and (rises > 1).float().mean() > 0.1
