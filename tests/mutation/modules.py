@@ -92,16 +92,27 @@ EQUIVALENT: dict[str, tuple[tuple[str, str], ...]] = {
         ("loads = [(0.0, rank)", "0.0 -> 1.0"),  # all ranks begin with the same sum
         ("counts[rank] += 1", ""),  # a rank that got its second sample never has most
     ),
-    "recipes/fastsim/metrics.py": (
-        ("both = np.where(p + q > 0, p + q, 1.0)", "1.0 -> 2.0"),  # 0 is divided by it
-        ("np.clip(np.asarray(each, float), bins[0], bins[-1])", "1 -> 2"),  # the last bin starts there
+    "data/transforms/scale.py": (
+        (
+            "deviation if deviation > _ROUNDING",
+            "deviation > _ROUNDING * abs(average) -> deviation >= (_ROUNDING * abs(average))",  # equal if both are 0
+        ),
     ),
-    "recipes/fastsim/quality/distances.py": (("_Moments.of(part - centre)", "part - centre -> part + centre"),),
+    "data/transforms/tracks.py": (
+        ("key = track.events", "track.events * len(names) + number -> (track.events * len(names)) - number"),
+        # the keys are still different
+    ),
     "recipes/fastsim/layer_scaler.py": (
         ("log_limits(", ""),  # the fit sets the limits; bins may be one more
         ("layer, min_entries=60)", "60 -> 61"),  # as good a number
         ("/ (high - low) * (BINS - 1)", "1 -> 2"),  # one bin fewer is as good
     ),
+    "recipes/fastsim/metrics.py": (
+        ("both = np.where(p + q > 0, p + q, 1.0)", "1.0 -> 2.0"),  # 0 is divided by it
+        ("total = np.where(features.total > 0", "1.0 -> 2.0"),  # 0 is divided by it
+        ("np.clip(np.asarray(each, float), bins[0], bins[-1])", "1 -> 2"),  # the last bin starts there
+    ),
+    "recipes/fastsim/quality/distances.py": (("_Moments.of(part - centre)", "part - centre -> part + centre"),),
     "recipes/fastsim/voxel_scaler.py": (
         ("log_limits(", ""),  # the fit sets the limits; bins may be one more
         ('register_buffer("threshold"', ""),  # the fit sets it
@@ -114,6 +125,7 @@ EQUIVALENT: dict[str, tuple[tuple[str, str], ...]] = {
     "training/asynchronous/batch_leases.py": (("limit = 1 << 62", "62 -> 63"),),  # above any number of batches
     "training/asynchronous/rules/easgd.py": (("self._alpha = 0.0", ""),),  # an update comes before every answer
     "training/asynchronous/rules/worker_side.py": (
+        ("if self._base.device == self.outgoing.device", ""),  # both branches give the same numbers
         ("self._update.copy_(self._base - self.model.weights)", ""),  # on a GPU
     ),
     "tuning/study_cost.py": (

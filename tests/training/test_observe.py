@@ -49,7 +49,7 @@ def test_background_validation_gives_the_same_results(flat: Dataset, tmp_path: P
 
 
 def test_the_best_weights_are_those_that_were_validated(flat: Dataset, tmp_path: Path) -> None:
-    run = train(flat, tmp_path / "run", epochs=8, optimizer={"lr": 0.3}, validation="background", ema=0.5)
+    run = train(flat, tmp_path / "run", epochs=8, optimizer={"lr": 0.6}, validation="background", ema=0.5)
     best = min(run.records(kind="validation"), key=lambda record: record["metrics"]["loss"])
     again = clew.evaluate(run, split="val", weights="best")
     assert again.metrics["loss"].value == pytest.approx(best["metrics"]["loss"], rel=1e-6)

@@ -193,6 +193,8 @@ def test_ranks_with_one_sample_get_the_cheapest_of_those_with_most() -> None:
     assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
     costs = np.array([100.0, 90, 1, 1, 1, 1, 1, 1, 1])  # four and three: the first gives twice
     assert divide_by_cost(costs, 4).tolist() == [0, 1, 0, 3, 1, 3, 2, 3, 2]
+    costs = np.array([9.0, 5, 4, 3, 3, 3])  # one, two and three: those with two keep them
+    assert divide_by_cost(costs, 3).tolist() == [0, 1, 2, 0, 1, 2]
     costs = np.array([100.0, 3, 1, 2])
     assert divide_by_cost(costs, 2).tolist() == [0, 1, 0, 1]
     assert divide_by_cost(costs[:3], 2).tolist() == [0, 1, 1], "three samples are too few for two each"

@@ -236,3 +236,31 @@ def test_any_text_is_an_expression_or_a_config_error(text: str) -> None:
     except ConfigError:
         return
     assert len(value) == len(SAMPLE)
+
+
+def test_numbers_are_conditions_that_are_neither_0_nor_nan() -> None:
+    events = Table({"a": np.array([0.0, 2.0, -1.0, np.nan]), "n": np.array([0, 3, -1, 1])})
+    assert [np.asarray(Expression(text).evaluate(events)).tolist() for text in ("!a", "a && n", "a || 0", "!n")] == [
+        [True, False, False, True],
+        [False, True, True, False],
+        [False, True, True, False],
+        [True, False, False, False],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        ("x ** y", "f4", [1, 8]),
+        ("x ** 2", "f4", [1, 4]),
+        ("n ** 2", "i8", [1, 4]),
+        ("n ** -1", "f8", [1, 0.5]),
+        ("n ** m", "f8", [1, 8]),
+        ("2 ** m", "f8", [8, 8]),
+        ("n ** 0.5", "f8", [1, 2**0.5]),
+    ],
+)
+def test_powers_are_integers_only_if_they_cannot_be_fractions(text: str, kind: str, values: list[float]) -> None:
+    x, n = np.array([1, 2], dtype="f4"), np.array([1, 2])
+    made = Expression(text).evaluate(Table({"x": x, "y": 3 + 0 * x, "n": n, "m": 3 + 0 * n}))
+    assert isinstance(made, np.ndarray) and made.dtype == kind and made.tolist() == pytest.approx(values)

@@ -29,6 +29,13 @@ def test_before_a_fit_all_voxels_are_lit_alike() -> None:
     torch.testing.assert_close(empty, expected[None, :, None].expand(1, 6, 3), rtol=1e-4, atol=1e-7)
 
 
+def test_tables_reach_from_the_threshold_to_the_highest_mean(scaler: VoxelScaler, voxels: Tensor) -> None:
+    energy, count = layer_sums(voxels)
+    assert float(scaler.threshold) == float(voxels[voxels > 0].min())
+    limits = torch.stack([scaler.threshold, (energy / count.clamp(min=1)).max()]).log()
+    torch.testing.assert_close(scaler.energy.limits, limits)
+
+
 def test_as_many_voxels_are_expected_as_there_are_hits(scaler: VoxelScaler) -> None:
     count = torch.arange(13).repeat(6, 1).T
     expected = ((1 - scaler.empty(count)) * SHAPE[1]).sum(2)
@@ -111,3 +118,14 @@ def test_a_single_hit_has_the_energy_of_its_layer() -> None:
     low, middle, high = (scaler.energy.to_value(torch.full((4, 1), latent), rows)[:, 0] for latent in (-1.0, 0.0, 1.0))
     torch.testing.assert_close(middle, condition - scaler.threshold.log(), rtol=0, atol=0.1)
     assert (high - low > 0.02).all() and (high - low < 0.4).all()
+
+
+@pytest.mark.parametrize("hits", [2, 6, 10])
+def test_a_larger_latent_is_a_larger_energy_in_a_ring(hits: int, scaler: VoxelScaler) -> None:
+    """Also where the number of hits moves the separation of lit and empty voxels."""
+    torch.manual_seed(6)
+    latent, full = 1.5 * torch.randn(300, *SHAPE), torch.full((300, 6), 1.0)
+    drawn = scaler.decode(latent, 3000 * full, hits * full)
+    order = latent.argsort(2)
+    rises = drawn.gather(2, order).diff(dim=2)
+    assert (rises >= -1e-3).all() and (rises > 1).float().mean() > 0.1

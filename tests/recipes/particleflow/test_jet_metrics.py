@@ -51,6 +51,15 @@ def filled(metric: metrics.Metric) -> dict[float, float]:
     }
 
 
+def test_the_banner_of_fastjet_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """It is printed once per process, so this test comes first."""
+    pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
+    particles = {"pid": np.ones(1), "pt": np.array([30.0]), "eta": np.zeros(1), "phi": np.zeros(1)}
+    cluster_jets(particles, np.array([0, 1]), 0.4, 5.0)
+    print("the next line", flush=True)
+    assert capfd.readouterr().out == "the next line\n"
+
+
 def test_missing_momentum_is_that_of_all_particles_of_an_event() -> None:
     """Of the first event 40 of 50 GeV are found; the second has 3 GeV where nothing is true."""
     true, predicted = [[(50.0, 0.0, 0.0)], [(0.0, 0.0, 0.0)]], [[(40.1, 0.0, 0.0)], [(3.1, 0.0, math.pi / 2)]]
@@ -66,14 +75,6 @@ def test_jets_are_clustered_if_they_are_wanted(jets: bool) -> None:
     samples, settings = table([[(50.0, 0.0, 0.0)]]), ParticleFlowMetricsConfig(jets=jets)
     found = cluster_true_jets(true_particles(samples), samples.ragged("targets").offsets, settings)
     assert (found is not None) is jets and ("jet_response" in measured([[]], [[]], settings)) is jets
-
-
-def test_the_banner_of_fastjet_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
-    particles = {"pid": np.ones(1), "pt": np.array([30.0]), "eta": np.zeros(1), "phi": np.zeros(1)}
-    cluster_jets(particles, np.array([0, 1]), 0.4, 5.0)
-    print("the next line", flush=True)
-    assert capfd.readouterr().out == "the next line\n"
 
 
 def test_particles_closer_than_the_radius_are_one_jet() -> None:

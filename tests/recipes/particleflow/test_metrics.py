@@ -153,37 +153,6 @@ def test_a_batch_with_capacity_has_the_loss_of_its_elements() -> None:
     assert float(room_weight) == float(weight) == 5
 
 
-def test_a_curve_counts_what_numpys_histogram_counts() -> None:
-    numbers = np.random.default_rng(4)
-    edges = np.array([0.0, 1.0, 2.5, 4.0])
-    x = np.concatenate([numbers.uniform(-1, 5, 300), edges])
-    classes, weights = numbers.integers(0, 5, len(x)), numbers.uniform(0, 2, len(x))
-    passed = numbers.random(len(x)) < 0.4
-    curve = ClassRatioCurve.of(x, passed, classes, edges, ("a", "b", "c"), axis="x", label="ratio", weights=weights)
-    for number in range(3):
-        mine = classes == number + 1
-        expected = [np.histogram(x[mine], edges, weights=w[mine])[0] for w in (weights * passed, weights, weights**2)]
-        counted = [curve.passed[number], curve.total[number], curve.squares[number]]
-        np.testing.assert_allclose(counted, expected, rtol=1e-12)
-
-
-def test_true_jets_of_a_batch_are_found_once_for_network_and_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = ParticleFlow(ParticleFlowConfig())
-    table = generator.make_events(2, 1, 0, ParticleFlowGeneratorConfig(kind="parametric", pileup=5))
-    objects, calls = reconstruct_by_rule(table.ragged("elements")), list[float]()
-    cluster = jet_metrics.cluster_jets
-
-    def counted(particles: Any, offsets: Any, radius: float, min_pt: float) -> Any:
-        calls.append(min_pt)
-        return cluster(particles, offsets, radius, min_pt)
-
-    monkeypatch.setattr(jet_metrics, "cluster_jets", counted)
-    network = recipe.metrics(table, {}, objects)
-    rule = recipe.evaluation_metrics(table, {}, objects)
-    assert calls.count(recipe.config.metrics.jet_pt) == 1 and len(calls) == 3
-    assert rule["rule/jet_efficiency"].value == network["jet_efficiency"].value
-
-
 def _by_region() -> tuple[Table, Table]:
     """Photons, a neutral hadron and an element without a particle, inside and outside of the tracker."""
     eta, pid, energy = [0.0, 1.0, 3.0, -4.0, 0.5], [3, 3, 2, 3, 0], [0.5, 20.0, 10.0, 30.0, 0.0]
@@ -204,7 +173,7 @@ def _filled(metric: object) -> dict[float, float]:
 
 
 def test_responses_are_those_of_particles_of_the_right_class() -> None:
-    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False, rule=False))
+    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False))
     assert _filled(results["pt_response"]) == {0.5: 2.0, 1.0: 2.5}
     assert _filled(results["energy_response"]) == {1.5: 2.0, 0.5: 2.5}
     assert _filled(results["energy_resolution/photon"]) == {1.5: 2.0, 0.5: 2.0}
@@ -216,7 +185,7 @@ def test_responses_are_those_of_particles_of_the_right_class() -> None:
 
 
 def test_elements_are_counted_inside_and_outside_of_the_tracker() -> None:
-    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False, rule=False))
+    results = metrics.make_metrics(*_by_region(), metrics.ParticleFlowMetricsConfig(jets=False))
     assert results["accuracy"] == Ratio(5.0, 5.5, 8.75)
     assert results["inside/accuracy"] == Ratio(4.5, 4.5, 8.25) and results["outside/accuracy"] == Ratio(0.5, 1.0, 0.5)
     assert results["outside/efficiency/photon"] == Ratio(0.0, 0.5, 0.25)
@@ -255,12 +224,44 @@ def test_events_longer_than_the_padded_length_have_no_padding() -> None:
     assert "accuracy_padded" not in metrics.make_metrics(samples, objects, config)
 
 
-def test_metrics_of_the_rule_belong_to_evaluations_if_they_are_wanted() -> None:
+def test_an_evaluation_adds_metrics_of_the_rule_if_they_are_wanted() -> None:
     samples, objects = _by_region()
     for rule in (True, False):
-        recipe = ParticleFlow(ParticleFlowConfig(metrics=metrics.ParticleFlowMetricsConfig(jets=False, rule=rule)))
+        settings = metrics.ParticleFlowMetricsConfig(jets=False, rule=rule)
+        recipe = ParticleFlow(ParticleFlowConfig(metrics=settings))
         results = recipe.evaluation_metrics(samples, {}, objects)
         assert ("rule/accuracy" in results) is ("rule/met_response" in results) is rule
-        assert "rule/accuracy" not in recipe.metrics(samples, {}, objects)
-    recipe = ParticleFlow(ParticleFlowConfig(metrics=metrics.ParticleFlowMetricsConfig(jets=False)))
-    assert not recipe.evaluation_metrics(samples.drop("elements"), {}, objects)
+        assert recipe.evaluation_metrics(samples.drop("elements"), {}, objects) == {}
+    without = metrics.make_metrics(samples.drop("elements"), objects, settings)
+    assert without["inside/accuracy"] == metrics.make_metrics(samples, objects, settings)["inside/accuracy"]
+
+
+def test_a_curve_counts_what_numpys_histogram_counts() -> None:
+    numbers = np.random.default_rng(4)
+    edges = np.array([0.0, 1.0, 2.5, 4.0])
+    x = np.concatenate([numbers.uniform(-1, 5, 300), edges])
+    classes, weights = numbers.integers(0, 5, len(x)), numbers.uniform(0, 2, len(x))
+    passed = numbers.random(len(x)) < 0.4
+    curve = ClassRatioCurve.of(x, passed, classes, edges, ("a", "b", "c"), axis="x", label="ratio", weights=weights)
+    for number in range(3):
+        mine = classes == number + 1
+        expected = [np.histogram(x[mine], edges, weights=w[mine])[0] for w in (weights * passed, weights, weights**2)]
+        counted = [curve.passed[number], curve.total[number], curve.squares[number]]
+        np.testing.assert_allclose(counted, expected, rtol=1e-12)
+
+
+def test_true_jets_of_a_batch_are_found_once_for_network_and_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = ParticleFlow(ParticleFlowConfig())
+    table = generator.make_events(2, 1, 0, ParticleFlowGeneratorConfig(kind="parametric", pileup=5))
+    objects, calls = reconstruct_by_rule(table.ragged("elements")), list[float]()
+    cluster = jet_metrics.cluster_jets
+
+    def counted(particles: Any, offsets: Any, radius: float, min_pt: float) -> Any:
+        calls.append(min_pt)
+        return cluster(particles, offsets, radius, min_pt)
+
+    monkeypatch.setattr(jet_metrics, "cluster_jets", counted)
+    network = recipe.metrics(table, {}, objects)
+    rule = recipe.evaluation_metrics(table, {}, objects)
+    assert calls.count(recipe.config.metrics.jet_pt) == 1 and len(calls) == 3
+    assert rule["rule/jet_efficiency"].value == network["jet_efficiency"].value

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew import Table
 from clew.errors import DataError
-from clew.metrics import Metric
+from clew.metrics import Metric, Ratio
 from clew.recipes.tracking import matching
 from clew.recipes.tracking.geometry import Detector
 from clew.recipes.tracking.metrics import ALL_TRACKS, TrackingMetricsConfig, make_metrics
@@ -87,6 +87,8 @@ def test_half_of_two_tracks_is_a_match_with_one_of_them() -> None:
 def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
     pairs = [(0, 0)] * 4 + [(0, 1)] * 4
     assert evaluated(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
+    weighted = table(pairs).join({"weight": [3.0]})
+    assert evaluated(weighted, numbered(pairs))["duplicate_rate"] == Ratio(3.0, 6.0, 18.0)
 
 
 def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:

@@ -187,6 +187,17 @@ def test_a_checkpoint_holds_what_only_the_worker_has() -> None:
     assert sides["downpour"].state() == {}
 
 
+@pytest.mark.parametrize("rule", ["easgd", "gem"])
+def test_a_resumed_worker_continues_with_what_only_it_had(rule: str) -> None:
+    first, second = (Network(strategy=rule).sides[0] for _ in range(2))
+    for number, tensor in enumerate(first.state().values(), 1):
+        tensor.fill_(number)
+    saved = {name: tensor.clone() for name, tensor in first.state().items()}
+    second.load_state(saved)
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in second.state().items())
+    assert second.model.weights.tolist() == saved["weights"].tolist()
+
+
 @pytest.mark.parametrize(
     ("rule", "settings", "direct"),
     [
