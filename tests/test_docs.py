@@ -73,3 +73,4 @@ def test_the_five_lines_of_the_readme_work(tmp_path: Path, monkeypatch: pytest.M
     names: dict[str, Any] = {"model": nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), "events": columns}
     exec(lines, names)
     assert len(names["scores"]["output"]) == 800 and names["run"].streams() == ["rank-0", "rank-1"]
+    assert names["run"].report_file.exists()

@@ -25,7 +25,7 @@ def test_ten_minutes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     page = START / "ten-minutes.md"
     Path("study.yaml").write_text(_blocks(page, "yaml")[0])
     lines = [shlex.split(line) for block in _blocks(page, "sh") for line in block.splitlines()]
-    assert len(lines) == 13 and all(words[0] == "clew" for words in lines)
+    assert len(lines) == 14 and all(words[0] == "clew" for words in lines)
     for words in lines:
         done(*words[1:])
     for block in _blocks(page, "python"):

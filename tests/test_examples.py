@@ -17,7 +17,7 @@ SHOWN = {
     "benchmark-node": ["image/png", "best: ", "wl-scores", "score "],
     "columnar": ["text/html", "'events': 3000"],
     "elastic-workers": ["image/png", "worker 4", "no heartbeat", "samples: True"],
-    "fast-simulation": ["image/png", "runs/gan finished", "separation/response"],
+    "fast-simulation": ["image/png", "runs/flow finished", "separation/response"],
     "first-tagger": ["image/png", "text/html", "part_pt"],
     "keras-model": ["image/png", "largest difference of the validation losses"],
     "lightning": ["text/html", "image/png"],

@@ -1,4 +1,4 @@
-"""Draw docs/images/overview.png, the picture of the README: an event with pile-up, and the head of a run's report.
+"""Draw docs/images/overview.png, the picture of the README: an event with pile-up, and a part of the run's report.
 
     clew data generate triplets --events 32 --set gun.particles=ttbar-like --set gun.pileup=100 --output events
     clew prepare triplets --set sectors.number=8 --input events --output sectors
@@ -35,8 +35,9 @@ _BACKGROUND = "#0d1117"
 _TEXT = "#c9d1d9"
 _FIELD = 2.0
 """Tesla, along the beam."""
-_PT = (1.0, 20.0)
-"""GeV: the range of the colours. Tracks below it are drawn in grey."""
+_PT = (1.0, 10.0)
+"""GeV: the range of the colours. Tracks below it are not drawn."""
+_PLOTS = ("Efficiency at 75% against pT", "Efficiency at 75% against pseudorapidity")
 
 
 @dataclass
@@ -69,12 +70,12 @@ class Helix:
 def main() -> None:
     """Draw both parts and join them."""
     run, dataset = Path(sys.argv[1]), sys.argv[2]
-    parts = [_scaled(_event(run, dataset)), _scaled(_report_head(run / "report.html"))]
+    parts = [_scaled(_event(run, dataset)), _scaled(_report(run / "report.html"))]
     picture = Image.new("RGB", (_WIDTH, sum(part.height for part in parts)), _BACKGROUND)
     for number, part in enumerate(parts):
         picture.paste(part, (0, sum(each.height for each in parts[:number])))
     target = Path(__file__).parents[1] / "docs" / "images" / "overview.png"
-    picture.quantize(256).save(target, optimize=True)
+    picture.quantize(256, kmeans=3).save(target, optimize=True)
 
 
 def _event(run: Path, dataset: str) -> Image.Image:
@@ -87,7 +88,7 @@ def _event(run: Path, dataset: str) -> Image.Image:
     helices = [Helix.through(x[mask], y[mask], z[mask]) for mask in tracks]
     print(len(x), "hits,", len(tracks), "tracks,", sum(each.pt > _PT[0] for each in helices), "above", _PT[0], "GeV")  # noqa: T201
     with plt.rc_context({"text.color": _TEXT, "font.size": 11}):
-        figure, axes = plt.subplots(1, 2, figsize=(14, 6.1), facecolor=_BACKGROUND, width_ratios=(1, 1.3))
+        figure, axes = plt.subplots(1, 2, figsize=(14, 5.6), facecolor=_BACKGROUND, width_ratios=(1, 1.3))
         _draw(axes[0], (x, y), [(each.pt, each.x, each.y) for each in helices])
         along = [(each.pt, each.z, _signed(each.x, each.y, each.y[-1:])) for each in helices]
         _draw(axes[1], (z, _signed(x, y, y)), along)
@@ -96,7 +97,7 @@ def _event(run: Path, dataset: str) -> Image.Image:
         figure.subplots_adjust(left=0.01, right=0.99, top=0.93, bottom=0.01, wspace=0.02)
         content = io.BytesIO()
         figure.savefig(content, dpi=200, facecolor=_BACKGROUND)
-    return Image.open(content).convert("RGB")
+    return _opened(content.getvalue())
 
 
 def _signed(x: Floats, y: Floats, side: Floats) -> Floats:
@@ -105,23 +106,38 @@ def _signed(x: Floats, y: Floats, side: Floats) -> Floats:
 
 
 def _draw(axis: Any, hits: tuple[Floats, Floats], tracks: list[tuple[float, Floats, Floats]]) -> None:
-    axis.scatter(*hits, s=0.5, color="#58708c", alpha=0.35, linewidths=0, rasterized=True)
+    axis.scatter(*hits, s=1.2, color="#7d93ad", alpha=0.55, linewidths=0)
     norm, colors = LogNorm(*_PT), plt.get_cmap("plasma")
     for pt, *line in sorted(tracks, key=lambda each: each[0]):
-        if pt < _PT[0]:
-            axis.plot(*line, color="#5b84b1", linewidth=0.3, alpha=0.25)
-        else:
-            axis.plot(*line, color=colors(0.35 + 0.65 * float(norm(min(pt, _PT[1])))), linewidth=1.2, alpha=0.95)
+        if pt >= _PT[0]:
+            axis.plot(*line, color=colors(0.3 + 0.7 * float(norm(min(pt, _PT[1])))), linewidth=0.9, alpha=0.8)
     axis.axis("off")
 
 
-def _report_head(report: Path) -> Image.Image:
+def _report(report: Path) -> Image.Image:
+    """The name and the facts of the run, and two plots of its evaluation, side by side."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1000, "height": 200}, device_scale_factor=2, color_scheme="dark")
-        page.goto(report.absolute().as_uri())
-        content = page.screenshot()
+        arguments = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+        page = browser.new_page(viewport={"width": 1240, "height": 900}, device_scale_factor=2, color_scheme="dark")
+        page.goto(report.absolute().as_uri(), timeout=200_000)
+        head = _opened(page.screenshot(clip={"x": 0, "y": 0, "width": 1240, "height": 84}, timeout=200_000))
+        plots = []
+        for title in _PLOTS:
+            plot = page.locator("h3", has_text=title).first.locator("xpath=../..")
+            plot.scroll_into_view_if_needed(timeout=200_000)
+            page.wait_for_timeout(5000)
+            plots.append(_opened(plot.screenshot(timeout=200_000)))
         browser.close()
+    gap = (head.width - sum(plot.width for plot in plots)) // (len(plots) + 1)
+    joined = Image.new("RGB", (head.width, head.height + plots[0].height + 40), head.getpixel((0, 0)))
+    joined.paste(head, (0, 0))
+    for number, plot in enumerate(plots):
+        joined.paste(plot, (gap + number * (plot.width + gap), head.height))
+    return joined
+
+
+def _opened(content: bytes) -> Image.Image:
     return Image.open(io.BytesIO(content)).convert("RGB")
 
 

@@ -32,9 +32,9 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         window: ViewportSize = {"width": options.width, "height": options.height}
         page = browser.new_page(viewport=window, device_scale_factor=options.scale, color_scheme=options.scheme)
-        page.goto(address)
+        page.goto(address, timeout=200_000)
         page.wait_for_timeout(1000 * options.seconds)
-        page.screenshot(path=str(options.target))
+        page.screenshot(path=str(options.target), timeout=200_000)
         browser.close()
     Image.open(options.target).convert("RGB").quantize(256).save(options.target, optimize=True)
 

@@ -31,6 +31,7 @@ from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
+from clew.runs.report import write_report
 from clew.runs.scores import Score
 from clew.storage import models
 from clew.training import validation
@@ -100,7 +101,7 @@ def evaluate(
     trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Evaluate a run's model, and write metrics and plots into the run's folder.
+    """Evaluate a run's model, and write metrics, plots and `report.html` into the run's folder.
 
     The result does not depend on the number of workers, nor on the batch size beyond rounding.
 
@@ -177,6 +178,7 @@ def _evaluate(task: InferenceTask, name: str, workers: int, progress: ProgressCa
         figures = {**total.figures, **times.figures(task.recipe), **total.errors.figures(task.recipe)}
         figures |= importance_figures(task)
         _write(task.run, result, figures, task.samples.title, task.weights)
+        write_report(task.run)
     return result
 
 

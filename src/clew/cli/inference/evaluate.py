@@ -110,16 +110,14 @@ def _evaluate_run(run: str, options: dict[str, Any]) -> None:
 
 
 def _finish(opened: Run, location: str, result: Evaluation) -> None:
-    """Write the report, print the metrics, and update the copy of the run in a store."""
+    """Send the run to the server, print the metrics, and update the copy of the run in a store."""
     from clew import storage
     from clew.runs.push_process import pushed
-    from clew.runs.report import write_report
     from clew.storage import models
 
     with pushed(run=opened):
-        report = write_report(opened)
-    show(result)
-    console.print(f"report: {bold(report)}")
+        show(result)
+    console.print(f"report: {bold(opened.report_file)}")
     if storage.is_url(location):
         with show_transfers("put") as watch:
             folder, name = storage.parent_location(location), storage.base_name(location)

@@ -116,10 +116,9 @@ def _evaluate(run: Run) -> None:
 
 
 def _print_summary(run: Run, workers: int, seconds: float) -> None:
-    from clew.runs.report import write_report
     from clew.runs.summary import summarize
 
-    report, summary = write_report(run), summarize(run)
+    report, summary = run.report_file, summarize(run)
     console.print(
         f"\n[bold green]Done in {seconds:.0f} s.[/] Trained {summary.parameters:,} parameters for "
         f"{summary.epochs_done} epochs on {workers} processes at {summary.times.samples_per_second:,.0f} events/s."
