@@ -76,7 +76,9 @@ CONTESTANTS = {
     "clew particlenet": Contestant(
         "jets", ("model={kind: particlenet, width: 32, layers: 2, neighbours: 7, dropout: 0.1}",), "ParticleNet"
     ),
-    "clew edgeconv": Contestant("jets", ("model={kind: edgeconv, width: 32, layers: 3, neighbours: 8}",), "ParticleNet"),
+    "clew edgeconv": Contestant(
+        "jets", ("model={kind: edgeconv, width: 32, layers: 3, neighbours: 8}",), "ParticleNet"
+    ),
     "ParticleNet": Contestant(f"{TAGGERS}:PublishedParticleNet"),
     "clew transformer with pairs": Contestant(
         "jets", ("model={kind: transformer, width: 32, layers: 3, pairs: 16}",), "Particle Transformer"
@@ -370,6 +372,8 @@ if __name__ == "__main__":
     parser.add_argument("--val", type=int, default=2_000)
     parser.add_argument("--test", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--rates", type=json.loads, default={}, help="learning rates by name, as JSON; others are tried")
+    parser.add_argument(
+        "--rates", type=json.loads, default={}, help="learning rates by name, as JSON; the others are tried"
+    )
     parser.add_argument("--constituents", type=int, default=48, help="the hardest are used")
     sys.exit(main(measure, parser))

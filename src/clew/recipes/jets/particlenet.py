@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
