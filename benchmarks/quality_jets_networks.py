@@ -299,10 +299,12 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     study.folder.mkdir(parents=True, exist_ok=True)
     needed = {"pythia8mc", "fastjet", *(["weaver"] if importlib.util.find_spec("weaver") else [])}
     names = [name for name, each in CONTESTANTS.items() if each.recipe == "jets" or "weaver" in needed]
+    names = [name for name in names if name in (arguments.only or names)]
     facts: dict[str, Any] = {"arguments": {key: str(value) for key, value in vars(arguments).items()}}
     try:
         done = list(finished(study, names, arguments))
-        every = {name: scores for name, _, scores in done} | {TREES: [trees(study)]}
+        every = {name: scores for name, _, scores in done}
+        every |= {TREES: [trees(study)]} if TREES in (arguments.only or [TREES]) else {}
         facts["rates"] = {name: rate for name, rate, _ in done}
         facts["jets/s in training, in evaluation"] = timed = speeds(study, names, 2 if arguments.quick else 24)
     except OutOfTimeError as missing:
@@ -375,5 +377,6 @@ if __name__ == "__main__":
     parser.add_argument(
         "--rates", type=json.loads, default={}, help="learning rates by name, as JSON; the others are tried"
     )
+    parser.add_argument("--only", nargs="+", choices=[*CONTESTANTS, TREES], help="these contestants")
     parser.add_argument("--constituents", type=int, default=48, help="the hardest are used")
     sys.exit(main(measure, parser))
