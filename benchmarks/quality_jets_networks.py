@@ -334,7 +334,8 @@ def report(
     for name, cells in PUBLISHED.items():  # type: ignore[assignment]
         print(f"| published, other jets: {name} | | {' | '.join(cells)} | | |")
     print()
-    for name, other in ((name, each.beside) for name, each in CONTESTANTS.items() if each.beside in values):
+    beside = [(name, each.beside) for name, each in CONTESTANTS.items() if {name, each.beside} <= values.keys()]
+    for name, other in beside:
         count = len(values[name])
         differences = (replicas[name] - replicas[other]).std(axis=0)
         for place, what in enumerate(FIGURES):
