@@ -73,7 +73,12 @@ class Contestant(NamedTuple):
 
 TAGGERS = Path(__file__).with_name("_published_taggers.py")
 CONTESTANTS = {
-    "clew edgeconv": Contestant("jets", ("model={kind: edgeconv, width: 32, layers: 3}",), "ParticleNet"),
+    "clew particlenet": Contestant(
+        "jets", ("model={kind: particlenet, width: 32, layers: 2, neighbours: 7, dropout: 0.1}",), "ParticleNet"
+    ),
+    "clew edgeconv": Contestant(
+        "jets", ("model={kind: edgeconv, width: 32, layers: 3, neighbours: 8}",), "ParticleNet"
+    ),
     "ParticleNet": Contestant(f"{TAGGERS}:PublishedParticleNet"),
     "clew transformer with pairs": Contestant(
         "jets", ("model={kind: transformer, width: 32, layers: 3, pairs: 16}",), "Particle Transformer"
@@ -112,7 +117,9 @@ class Study:
         return Dataset(place)
 
     def rate(self, name: str) -> float:
-        """The learning rate with the best area on validation jets after RATE_EPOCHS."""
+        """The learning rate that is given, or the one with the best area on validation jets after RATE_EPOCHS."""
+        if name in self._arguments.rates:
+            return float(self._arguments.rates[name])
         tried: dict[float, float] = {}
         new: tuple[float, ...] = RATES
         while new:
@@ -292,10 +299,12 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     study.folder.mkdir(parents=True, exist_ok=True)
     needed = {"pythia8mc", "fastjet", *(["weaver"] if importlib.util.find_spec("weaver") else [])}
     names = [name for name, each in CONTESTANTS.items() if each.recipe == "jets" or "weaver" in needed]
+    names = [name for name in names if name in (arguments.only or names)]
     facts: dict[str, Any] = {"arguments": {key: str(value) for key, value in vars(arguments).items()}}
     try:
         done = list(finished(study, names, arguments))
-        every = {name: scores for name, _, scores in done} | {TREES: [trees(study)]}
+        every = {name: scores for name, _, scores in done}
+        every |= {TREES: [trees(study)]} if TREES in (arguments.only or [TREES]) else {}
         facts["rates"] = {name: rate for name, rate, _ in done}
         facts["jets/s in training, in evaluation"] = timed = speeds(study, names, 2 if arguments.quick else 24)
     except OutOfTimeError as missing:
@@ -325,7 +334,8 @@ def report(
     for name, cells in PUBLISHED.items():  # type: ignore[assignment]
         print(f"| published, other jets: {name} | | {' | '.join(cells)} | | |")
     print()
-    for name, other in ((name, each.beside) for name, each in CONTESTANTS.items() if each.beside in values):
+    beside = [(name, each.beside) for name, each in CONTESTANTS.items() if {name, each.beside} <= values.keys()]
+    for name, other in beside:
         count = len(values[name])
         differences = (replicas[name] - replicas[other]).std(axis=0)
         for place, what in enumerate(FIGURES):
@@ -365,5 +375,9 @@ if __name__ == "__main__":
     parser.add_argument("--val", type=int, default=2_000)
     parser.add_argument("--test", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument(
+        "--rates", type=json.loads, default={}, help="learning rates by name, as JSON; the others are tried"
+    )
+    parser.add_argument("--only", nargs="+", choices=[*CONTESTANTS, TREES], help="these contestants")
     parser.add_argument("--constituents", type=int, default=48, help="the hardest are used")
     sys.exit(main(measure, parser))

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as f
 
 from clew import Ragged, Table
 from clew.data.dataset.batch import to_batch
 from clew.recipes.jets.cloud import SHAPES, CloudPixels, PixelCloud, shapes
 from clew.recipes.jets.edge_convolution import Neighbours
 from clew.recipes.jets.network import SEQUENCE_NETWORKS, ImageNet, Perceptron, Transformer, padded, random_flips
+from clew.recipes.jets.particlenet import EdgeNetwork, ParticleNet
 from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
 SMALL = JetsNetworkConfig(width=16, layers=2, neighbours=4)
@@ -53,7 +55,7 @@ def test_no_gradient_comes_from_padding(kind: str) -> None:
     assert values.grad is not None and (values.grad[1, 2:] == 0).all() and (values.grad[1, :2] != 0).any()
 
 
-@pytest.mark.parametrize("kind", ["transformer", "pairs", "edgeconv"])
+@pytest.mark.parametrize("kind", ["transformer", "pairs", "edgeconv", "particlenet"])
 def test_networks_of_sets_do_not_see_the_order(kind: str) -> None:
     model, values, mask = _sequence(kind), torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool)
     order = torch.tensor([3, 1, 4, 0, 2])
@@ -76,6 +78,49 @@ def test_neighbours_are_the_nearest_real_constituents() -> None:
     ways = (near.gather(points)[0] - points[0].unsqueeze(1)).norm(dim=2).sort(dim=1).values
     torch.testing.assert_close(ways, nearest, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(near.mean(near.gather(points))[1, 0], points[1, 1:3].mean(dim=0))
+
+
+def test_particlenet_is_as_large_as_published() -> None:
+    lite = ParticleNet(7, 2, JetsNetworkConfig(kind="particlenet", width=32, layers=2, neighbours=7))
+    full = ParticleNet(7, 2, JetsNetworkConfig(kind="particlenet", width=64, layers=3, neighbours=16))
+    sizes = [sum(each.numel() for each in network.parameters()) for network in (lite, full)]
+    assert 26_000 <= sizes[0] <= 27_000 and 360_000 <= sizes[1] <= 370_000
+
+
+def test_padding_is_not_in_the_batch_statistics_of_particlenet() -> None:
+    one, other = (_sequence("particlenet").train() for _ in range(2))
+    values, mask = torch.randn(6, 5, 4), torch.arange(5) < torch.tensor([[5], [3], [1], [4], [0], [2]])
+    more = f.pad(values.masked_fill(~mask.unsqueeze(2), 1e3), (0, 0, 0, 4), value=1e3)
+    torch.testing.assert_close(one(values, mask), other(more, f.pad(mask, (0, 4))), rtol=1e-4, atol=1e-5)
+    for name, buffer in one.named_buffers():
+        torch.testing.assert_close(buffer, other.get_buffer(name), rtol=1e-4, atol=1e-5)
+
+
+def test_particlenet_evaluates_as_it_is_trained() -> None:
+    """Training works on real constituents alone and evaluation on padded tensors, with the same result."""
+    torch.manual_seed(0)
+    model, values = ParticleNet(4, 3, SMALL.model_copy(update={"layers": 1})), torch.randn(400, 6, 4)
+    mask = torch.arange(6) < torch.arange(400).unsqueeze(1) % 6 + 1
+    for each in model.modules():
+        if isinstance(each, nn.BatchNorm1d):
+            each.momentum = 1.0  # the statistics are those of the last batch, but for a factor n / (n - 1)
+    scores = model(values, mask)
+    torch.testing.assert_close(model.eval()(values, mask), scores, rtol=0.0, atol=0.005)
+    assert scores.std(dim=0).min() > 0.02
+
+
+def test_messages_of_particlenet_depend_on_differences() -> None:
+    """The message of an edge is the perceptron of x_i and x_j - x_i, computed edge by edge."""
+    torch.manual_seed(0)
+    block, state = EdgeNetwork(3, 5).eval(), torch.randn(4, 3)
+    rows, real = torch.tensor([[1, 2], [0, 3], [3, 0], [2, 0]]), torch.ones(4, 2, dtype=torch.bool)
+    real[3, 1] = False
+    with torch.no_grad():
+        for item, scores in enumerate(block(state, rows, real)):
+            near = state[rows[item][real[item]]]
+            edges = block.own(state[item]) + block.difference(near - state[item])
+            message = block.others(f.relu(block.first(edges))).mean(dim=0)
+            torch.testing.assert_close(scores, f.relu(block.shortcut(state[item : item + 1])[0] + message))
 
 
 def test_a_network_of_pairs_depends_on_their_distance() -> None:
@@ -119,7 +164,7 @@ def test_an_empty_image_has_an_answer(empty: Any) -> None:
     assert empty(2, JetImagesNetworkConfig(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
 
 
-@pytest.mark.parametrize("kind", ["conv", "transformer", "pairs", "edgeconv", "cnn", "cloud", "mlp"])
+@pytest.mark.parametrize("kind", ["conv", "transformer", "pairs", "edgeconv", "particlenet", "cnn", "cloud", "mlp"])
 def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     jets = torch.export.Dim("jets", min=2, max=4096)
     places = torch.export.Dim("places", min=2, max=512)

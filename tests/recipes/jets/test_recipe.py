@@ -27,6 +27,13 @@ KINDS = {
     "transformer": ("jets", ["model.kind=transformer", "model.width=16", "model.layers=1"]),
     "pairs": ("jets", ["model.kind=transformer", "model.width=16", "model.layers=1", "model.pairs=4"]),
     "edgeconv": ("jets", ["model.kind=edgeconv", "model.width=16", "model.layers=2", "model.neighbours=4"]),
+    "particlenet": (
+        "jets",
+        [
+            *("model.kind=particlenet", "model.width=16", "model.layers=2", "model.neighbours=4"),
+            "train.loading.bucket=null",
+        ],
+    ),
     "cnn": ("jetimages", ["model.kind=cnn", "model.width=4", "images.pixels=12"]),
     "cloud": ("jetimages", ["model.kind=cloud", "model.width=4", "images.pixels=12"]),
     "mlp": ("jetfeatures", ["model.width=16"]),

@@ -1,4 +1,4 @@
-"""A graph network over constituents: edge convolutions over nearest neighbours, in the manner of DGCNN and ParticleNet.
+"""A fast graph network over constituents: edge convolutions over nearest neighbours, one matrix per constituent.
 
 Neighbours are searched in eta and phi in the first layer, and among the hidden values of the layer in the others. The
 message of an edge is `gelu(A x_i + B x_j + c log(distance))`. The matrices act on constituents before neighbours are
@@ -47,6 +47,19 @@ class Neighbours:
     def gather(self, values: Tensor) -> Tensor:
         """(jets, constituents, width) to (jets, constituents, neighbours, width)."""
         return f.embedding(self._rows, values.flatten(0, 1))
+
+    def rows(self, items: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Neighbours as rows of a table of constituents, and whether there is one: both (constituents, neighbours).
+
+        Args:
+            items: The constituents that the table has, as places in the batch. Default: all, with padding.
+        """
+        rows, real = self._rows.flatten(0, 1), self.real.flatten(0, 1)
+        if items is None:
+            return rows, real
+        number = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        number[items] = torch.arange(len(items), device=rows.device)
+        return number[rows[items]], real[items]
 
     def mean(self, messages: Tensor) -> Tensor:
         """The mean over neighbours; 0 for a constituent without any."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from clew.recipes.jets.edge_convolution import EdgeConvolution
+from clew.recipes.jets.particlenet import ParticleNet
 from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
 
@@ -159,6 +160,7 @@ SEQUENCE_NETWORKS: dict[str, Any] = {
     "conv": Convolution,
     "transformer": Transformer,
     "edgeconv": EdgeConvolution,
+    "particlenet": ParticleNet,
 }
 """Networks by `model.kind`."""
 

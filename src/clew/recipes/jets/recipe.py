@@ -1,5 +1,5 @@
-"""The recipe `jets`: a jet is the sequence of its constituents; the network is a GRU, a convolution, a transformer or
-edge convolutions."""
+"""The recipe `jets`: a jet is the sequence of its constituents; the network is a GRU, a convolution, a transformer,
+edge convolutions or ParticleNet."""
 
 from __future__ import annotations
 

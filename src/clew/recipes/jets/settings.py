@@ -84,11 +84,11 @@ class ConstituentsConfig(Section):
 class JetsNetworkConfig(Section):
     """A network over constituents."""
 
-    kind: Literal["gru", "conv", "transformer", "edgeconv"] = "gru"
-    """The network: recurrent, convolutions along the sequence, attention, or convolutions over the edges to nearest
-    neighbours (as ParticleNet)."""
+    kind: Literal["gru", "conv", "transformer", "edgeconv", "particlenet"] = "gru"
+    """The network: recurrent, convolutions along the sequence, attention, fast convolutions over the edges to nearest
+    neighbours, or ParticleNet. `particlenet` has batch normalisation: set `train.loading.bucket: null`."""
     width: Count = 64
-    """Width of the hidden layers."""
+    """Width of the hidden layers; of the first block for `particlenet`, whose width doubles from block to block."""
     layers: Count = 2
     """Number of hidden layers."""
     heads: Count = 4
@@ -96,7 +96,7 @@ class JetsNetworkConfig(Section):
     kernel: Count = 5
     """Kernel size (convolution); odd."""
     neighbours: Count = 8
-    """Nearest neighbours of every constituent (edgeconv)."""
+    """Nearest neighbours of every constituent (edgeconv, particlenet)."""
     pairs: Annotated[int, Field(ge=0)] = 0
     """Width of a network over pairs of constituents, whose output is added to attention (transformer), as in the
     Particle Transformer. 0: none."""
@@ -118,7 +118,7 @@ class JetsNetworkConfig(Section):
     @property
     def named_inputs(self) -> tuple[int, ...]:
         """The inputs that the network uses by their number."""
-        if self.kind == "edgeconv":
+        if self.kind in ("edgeconv", "particlenet"):
             return self.coordinates
         return (*self.coordinates, self.momentum) if self.kind == "transformer" and self.pairs else ()
 
