@@ -129,11 +129,11 @@ def _report(report: Path) -> Image.Image:
             page.wait_for_timeout(5000)
             plots.append(_opened(plot.screenshot(timeout=200_000)))
         browser.close()
-    gap = (head.width - sum(plot.width for plot in plots)) // (len(plots) + 1)
+    gap = (head.width - sum(picture.width for picture in plots)) // (len(plots) + 1)
     joined = Image.new("RGB", (head.width, head.height + plots[0].height + 40), head.getpixel((0, 0)))
     joined.paste(head, (0, 0))
-    for number, plot in enumerate(plots):
-        joined.paste(plot, (gap + number * (plot.width + gap), head.height))
+    for number, picture in enumerate(plots):
+        joined.paste(picture, (gap + number * (picture.width + gap), head.height))
     return joined
 
 
