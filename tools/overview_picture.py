@@ -124,10 +124,10 @@ def _report(report: Path) -> Image.Image:
         head = _opened(page.screenshot(clip={"x": 0, "y": 0, "width": 1240, "height": 84}, timeout=200_000))
         plots = []
         for title in _PLOTS:
-            plot = page.locator("h3", has_text=title).first.locator("xpath=../..")
-            plot.scroll_into_view_if_needed(timeout=200_000)
+            shown = page.locator("h3", has_text=title).first.locator("xpath=../..")
+            shown.scroll_into_view_if_needed(timeout=200_000)
             page.wait_for_timeout(5000)
-            plots.append(_opened(plot.screenshot(timeout=200_000)))
+            plots.append(_opened(shown.screenshot(timeout=200_000)))
         browser.close()
     gap = (head.width - sum(picture.width for picture in plots)) // (len(plots) + 1)
     joined = Image.new("RGB", (head.width, head.height + plots[0].height + 40), head.getpixel((0, 0)))
