@@ -21,14 +21,14 @@ from _lartpc import Pixels, tracks
 from torch import Tensor
 from torch.nn import functional as f
 
-from clew.recipes.lartpc.network import ParticleNet, dense_images
+from clew.recipes.lartpc.network import WireImageNet, dense_images
 
 SHARES = {"tracks": 0.014, "particle": 0.0003}
 """Shares of pixels that are not zero."""
 THREADS = 2
 
 
-def step(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Callable[[], float]:
+def step(network: WireImageNet, look: Callable[[], Tensor], label: Tensor) -> Callable[[], float]:
     """One training step, timed."""
     optimizer = torch.optim.Adam(network.parameters(), 5e-4)
 
@@ -40,7 +40,7 @@ def step(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Cal
     return lambda: seconds(learn)
 
 
-def difference(network: ParticleNet, pixels: Pixels, dense: Tensor, label: Tensor) -> tuple[float, float]:
+def difference(network: WireImageNet, pixels: Pixels, dense: Tensor, label: Tensor) -> tuple[float, float]:
     """The largest of a logit, and the largest of a gradient over its norm, between clew and plain PyTorch."""
     logits = [network(*pixels), network.dense(dense)]
     parameters = tuple(network.parameters())
@@ -53,7 +53,7 @@ def contest(sheet: Sheet, kind: str, side: int, batch: int, rounds: int) -> None
     """Clew, plain PyTorch and plain PyTorch again, on one kind of image."""
     pixels, label = tracks(batch, side, SHARES[kind]), torch.arange(batch) % 5
     torch.manual_seed(1)
-    network, plain = (ParticleNet(side, side) for _ in range(2))
+    network, plain = (WireImageNet(side, side) for _ in range(2))
     plain.load_state_dict(network.state_dict())
     dense = dense_images(*pixels, side, side)
     logit, gradient = difference(copy.deepcopy(network), pixels, dense, label)

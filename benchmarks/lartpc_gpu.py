@@ -26,7 +26,7 @@ from torch.nn import functional as f
 
 from clew.recipes.lartpc import ops
 from clew.recipes.lartpc.kernels import portable
-from clew.recipes.lartpc.network import ParticleNet, dense_images
+from clew.recipes.lartpc.network import WireImageNet, dense_images
 
 SHARE = 0.014
 BARS = {1: 1700, 16: 6500, 64: 7500}
@@ -58,7 +58,7 @@ def frames(path: str, side: int) -> Pixels:
     return tuple(torch.from_numpy(each) for each in parts)  # type: ignore[return-value]
 
 
-def learner(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Step:
+def learner(network: WireImageNet, look: Callable[[], Tensor], label: Tensor) -> Step:
     """A training step in bf16."""
     device = label.device
     captured: dict[str, Any] = {"fused": True, "capturable": True} if device.type == "cuda" else {}
@@ -88,7 +88,7 @@ def captured(learn: Step) -> Step:
     return graph.replay
 
 
-def plain(network: ParticleNet, pixels: Pixels, label: Tensor) -> Step:
+def plain(network: WireImageNet, pixels: Pixels, label: Tensor) -> Step:
     """The best variant of PyTorch; without a device, the plain network."""
     image = dense_images(*pixels, network.height, network.width)
     if label.device.type != "cuda":
@@ -116,12 +116,12 @@ def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, r
     device, batch = pixels[0].device, len(pixels[2]) - 1
     label = torch.arange(batch, device=device) % 5
     torch.manual_seed(1)
-    network = ParticleNet(side, side).to(device)
+    network = WireImageNet(side, side).to(device)
     torch.cuda.reset_peak_memory_stats()
     contestants = {"clew": timed(captured(learner(network, lambda: network(*pixels), label)), 5)}
     memory = torch.cuda.max_memory_allocated() / 2**30
     if rival:
-        other = ParticleNet(side, side).to(device)
+        other = WireImageNet(side, side).to(device)
         other.load_state_dict(network.state_dict())
         contestants["plain"] = timed(plain(other, pixels, label), 2)
         contestants["plain again"] = contestants["plain"]
@@ -136,7 +136,7 @@ def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, r
 def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     """Each block in bf16 against float64 with the same inputs and winners."""
     torch.manual_seed(3)
-    network = ParticleNet(side, side).to(pixels[0].device)
+    network = WireImageNet(side, side).to(pixels[0].device)
     index, charge, offsets = pixels[0], pixels[1].bfloat16(), pixels[2]
     with torch.no_grad():
         for each in network.parameters():
@@ -173,9 +173,9 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     device = pixels[0].device
     label = torch.arange(len(pixels[2]) - 1, device=device) % 5
     torch.manual_seed(1)
-    network = ParticleNet(side, side).to(device)
+    network = WireImageNet(side, side).to(device)
     image, parameters = dense_images(*pixels, side, side), tuple(network.parameters())
-    exact = ParticleNet(side, side).to(device).double()
+    exact = WireImageNet(side, side).to(device).double()
     exact.load_state_dict(network.state_dict())
     truth = torch.autograd.grad(f.cross_entropy(exact.dense(image.double()), label), tuple(exact.parameters()))
     off = {}
@@ -195,7 +195,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     if not torch.cuda.is_available():
         print("no accelerator: plain PyTorch is tried on the processor, nothing is measured against a bar")
         pixels, label = tracks(1, min(side, 700), SHARE), torch.tensor([1])
-        learn = plain(ParticleNet(min(side, 700), min(side, 700)), pixels, label)
+        learn = plain(WireImageNet(min(side, 700), min(side, 700)), pixels, label)
         sheet.state("plain, on the processor, a small image", 1 / timed(learn, 1)(), "images/s")
         return {"side": min(side, 700), "device": "cpu"}
     device = torch.device("cuda")

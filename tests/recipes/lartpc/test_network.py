@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew.data.dataset.batch import to_batch
-from clew.recipes.lartpc.network import ParticleNet, dense_images
+from clew.recipes.lartpc.network import WireImageNet, dense_images
 
 from .events import SIDE, Pixels, particles
 
@@ -18,18 +18,18 @@ def _pixels(count: int = 2) -> Pixels:
     return batch["index"], batch["charge"].double(), batch.ragged("index").offsets
 
 
-def _gradients(network: ParticleNet, logits: Tensor) -> tuple[Tensor, ...]:
+def _gradients(network: WireImageNet, logits: Tensor) -> tuple[Tensor, ...]:
     loss = f.cross_entropy(logits, torch.tensor([1, 3]))
     return torch.autograd.grad(loss, tuple(network.parameters()))
 
 
 def test_it_has_the_parameters_of_the_study() -> None:
-    assert sum(each.numel() for each in ParticleNet(3600, 3600).parameters()) == 1_245_705
+    assert sum(each.numel() for each in WireImageNet(3600, 3600).parameters()) == 1_245_705
 
 
 def test_it_computes_what_plain_torch_does() -> None:
     torch.manual_seed(0)
-    network, pixels = ParticleNet(SIDE, SIDE).double(), _pixels()
+    network, pixels = WireImageNet(SIDE, SIDE).double(), _pixels()
     cells, plain = network(*pixels), network.dense(dense_images(*pixels, SIDE, SIDE))
     torch.testing.assert_close(cells, plain, rtol=1e-10, atol=1e-12)
     pairs = zip(_gradients(network, cells), _gradients(network, plain), strict=True)
@@ -38,7 +38,7 @@ def test_it_computes_what_plain_torch_does() -> None:
 
 
 def test_autocast_leaves_the_blocks_alone() -> None:
-    network, (index, charge, offsets) = ParticleNet(SIDE, SIDE), _pixels()
+    network, (index, charge, offsets) = WireImageNet(SIDE, SIDE), _pixels()
     plain = network(index, charge.float(), offsets)
     with torch.autocast("cpu", torch.bfloat16):
         cells = network(index, charge.float(), offsets)
@@ -47,7 +47,7 @@ def test_autocast_leaves_the_blocks_alone() -> None:
 
 @pytest.mark.slow
 def test_it_is_captured_whole() -> None:
-    network, (index, charge, offsets) = ParticleNet(SIDE, SIDE), _pixels()
+    network, (index, charge, offsets) = WireImageNet(SIDE, SIDE), _pixels()
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
     compiled_value, plain = (each(index, charge.float(), offsets) for each in (compiled, network))
     torch.testing.assert_close(compiled_value, plain)

@@ -19,7 +19,7 @@ CHANNELS = (10, 64, 128, 256)
 HIDDEN = 32
 
 
-class ParticleNet(nn.Module):
+class WireImageNet(nn.Module):
     """Lists of pixels in, one logit per class out. At 3600 x 3600 it has 1,245,705 parameters.
 
     The kind `cells` computes only where pixels are (`ops`). The kind `dense` uses plain PyTorch on dense images. Both

@@ -80,10 +80,10 @@ class LArTPC(Recipe):
         return Table({**fixed, INDEX: events.ragged(INDEX), CHARGE: events.ragged(CHARGE)})
 
     def model(self) -> nn.Module:
-        from clew.recipes.lartpc.network import ParticleNet
+        from clew.recipes.lartpc.network import WireImageNet
 
         (height, width), settings = self.config.image.network_size, self.config.model
-        return ParticleNet(height, width, settings.kind, dropout=settings.dropout, augmentation=self.augmentation())
+        return WireImageNet(height, width, settings.kind, dropout=settings.dropout, augmentation=self.augmentation())
 
     def augmentation(self) -> Augmentation | None:
         """Return what changes the images in training, for the network; None if it is not enabled."""
