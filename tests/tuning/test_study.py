@@ -99,6 +99,15 @@ def test_trials_of_a_dead_process_are_taken_over_once(new_study: Study) -> None:
     assert second is not None and new_study.owner(second.number) == "alive"
 
 
+def test_what_a_killed_process_was_writing_is_removed(new_study: Study) -> None:
+    trial = new_study.ask("alive")
+    assert trial is not None
+    unfinished = new_study.folder.owners / f".{trial.number}.json.1-0123456789abcdef.tmp"
+    unfinished.touch()
+    assert new_study.take_over("heir", lambda owner: True) == []
+    assert [path.name for path in new_study.folder.owners.iterdir()] == [f"{trial.number}.json"]
+
+
 def test_a_trial_whose_process_was_killed_while_asking_is_completed(new_study: Study) -> None:
     new_study.optuna_study.ask()  # killed here: no value, no owner
     (trial,) = new_study.take_over("heir", lambda owner: True)

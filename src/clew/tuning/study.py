@@ -157,6 +157,8 @@ class Study:
             The trials that were assigned.
         """
         with self._lock.held():
+            for path in self.folder.owners.glob(".*.tmp"):  # of a killed process: others write only with the lock
+                path.unlink(missing_ok=True)
             owners = {number: record["owner"] for number, record in self._owners()}
             running = [trial.number for trial in self._frozen_trials() if trial.state == TrialState.RUNNING]
             return [self._assign(n, owner, None) for n in running if n not in owners or not alive(owners[n])]
