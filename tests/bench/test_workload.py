@@ -288,6 +288,7 @@ def test_the_best_setting_of_a_node_and_its_cost(tmp_path: Path) -> None:
         _ = NodeScan([node.trials[2]]).best
 
 
+@pytest.mark.long
 def test_a_node_is_scanned(tmp_path: Path) -> None:
     words = ("--events", "1", "--time", "12s", "--price-per-hour", "1", "--recipe", SMALL, "--output", tmp_path / "n")
     outcome = clew("bench", "node", *words, "--gpus", "0")

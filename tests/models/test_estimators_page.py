@@ -22,6 +22,7 @@ def build():
 """
 
 
+@pytest.mark.long
 def test_every_command_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with h5py.File("events.h5", "w") as file:

@@ -180,6 +180,7 @@ def test_every_strategy_with_a_master_trains_a_cnn(
             )
 
 
+@pytest.mark.long
 def test_a_launcher_may_start_the_ranks(folder: Path, alone: clew.Run, tmp_path: Path) -> None:
     for name, starter in {"torchrun": "--standalone --nproc-per-node 2 --no-python", "mpiexec": "-n 2"}.items():
         options = ["--features", "images", "--labels", "kind", "--epochs", "3", "--set", "train.batch_size=50"]
@@ -295,6 +296,7 @@ def session(imports: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_keras_imported_after_clew_uses_torch(tmp_path: Path) -> None:
     result = session("clew, keras", tmp_path)
     assert result.stdout == "torch finished\n", result.stderr

@@ -263,6 +263,7 @@ def test_compiled_code_of_another_user_is_not_run(tmp_path: Path, monkeypatch: p
         clew.train(nn.Linear(2, 1), (x, x[:, :1]), output=tmp_path / "run", epochs=1, compile=True)
 
 
+@pytest.mark.long
 @pytest.mark.exec
 def test_programs_in_the_working_folder_are_not_run(run_copy: Run, tmp_path: Path) -> None:
     """Helper processes of `clew`: the server of warm processes, supervisors, ranks."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.testing import failed_tests
 
 RECIPE = """
@@ -81,6 +83,7 @@ CHOSEN = {
 }
 
 
+@pytest.mark.long
 def test_each_fault_fails_its_test(tmp_path: Path) -> None:
     source = SUITE
     for name, (correct, wrong) in FAULTS.items():

@@ -143,6 +143,7 @@ def test_usage_is_sampled_on_every_rank(flat: Dataset, tmp_path: Path) -> None:
         assert any(record["cpu"] > 0.01 for record in usage_records)
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_a_trace_that_can_be_read(dataset: Dataset, tmp_path: Path) -> None:
     command = [str(Path(sys.executable).parent / "clew"), "train", "tracking", "--dataset", str(dataset.path)]
     more = ["--epochs", "500", "--set", "model.hidden=8", "--set", "train.threads=1", "--output", str(tmp_path / "run")]

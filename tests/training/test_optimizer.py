@@ -39,6 +39,7 @@ assert not torch.equal(before, model.weight)
 """
 
 
+@pytest.mark.long
 @pytest.mark.exec
 def test_a_training_imports_no_compiler_and_can_compile_later() -> None:
     done = subprocess.run([sys.executable, "-c", TRAIN + COMPILE], capture_output=True, text=True, timeout=300)

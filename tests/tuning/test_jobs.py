@@ -112,6 +112,7 @@ def test_a_failing_trial_has_its_reason(flat: Dataset, tmp_path: Path, fault: st
     assert message in trial.reason.lower()
 
 
+@pytest.mark.long
 def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Path) -> None:
     names = {"pause": {"choice": [0.0, 0.02]}, "train.optimizer.lr": {"choice": [0.05, 1e-6], "when": {}}}
     tuned = {
@@ -206,6 +207,7 @@ def test_a_trial_whose_earlier_attempt_still_writes_is_repeated(
     assert (trial.state, trial.attempts) == ("complete", 2)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_study_killed_ten_times_ends_with_exactly_the_requested_trials(flat: Dataset, tmp_path: Path) -> None:
     """A coordinator is killed after its start, or with running trials; some of them survive, some end with it."""
@@ -273,6 +275,7 @@ def test_a_signal_stops_all_trials_ready_to_resume(flat: Dataset, tmp_path: Path
     assert study.count()["complete"] == 3
 
 
+@pytest.mark.long
 def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Dataset, tmp_path: Path) -> None:
     mpiexec = shutil.which("mpiexec") or shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     if mpiexec is None:

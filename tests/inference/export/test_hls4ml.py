@@ -70,6 +70,7 @@ def trained(folder: Path, name: str) -> Run:
     return clew.train(f"{folder / 'net.py'}:{name}", data, output=output, epochs=2, threads=1, batch_size=50, **columns)
 
 
+@pytest.mark.long
 @needs_hls4ml
 @needs_compiler
 def test_the_emulation_takes_raw_columns_and_agrees_with_the_run(folder: Path, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def test_a_narrow_precision_needs_a_tolerance(folder: Path, tmp_path: Path) -> N
     assert "ap_fixed<12,5> linear_1_weight_t" in (path / "firmware" / "defines.h").read_text()
 
 
+@pytest.mark.long
 @needs_hls4ml
 @needs_compiler
 def test_arrays_are_flattened_and_must_have_the_length_of_the_model(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_recipe_with_an_estimator(client_for: ClientFor, start_agent: StartAge
     assert (run.metrics["accuracy"] or 0) > 0.5 and fetched_model(ada, run, agent.folder, folder)
 
 
+@pytest.mark.long
 def test_a_recipe_from_weaver(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)
@@ -120,6 +121,7 @@ def test_a_keras_model(client_for: ClientFor, start_agent: StartAgent, folder: P
     assert "accuracy" in run.metrics and fetched_model(ada, run, agent.folder, folder)
 
 
+@pytest.mark.long
 def test_settings_from_ariadne(client_for: ClientFor, start_agent: StartAgent, folder: Path) -> None:
     ada = client_for("ada")
     agent = start_agent(ada, clew=True)

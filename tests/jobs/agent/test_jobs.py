@@ -111,6 +111,7 @@ def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
     assert {each.name for each in ada.runs.list()} == {"trial-0000", "trial-0001"}
 
 
+@pytest.mark.long
 def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
     client_for: ClientFor, start_agent: StartAgent, client: httpx.Client, tmp_path: Path
 ) -> None:

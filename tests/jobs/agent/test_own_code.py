@@ -114,6 +114,7 @@ def test_a_rank_that_fails_ends_the_others_and_the_job(
     assert (ended.state, ended.exit_code) == ("failed", 1) and "no beam" in ended.reason
 
 
+@pytest.mark.long
 def test_a_recipe_travels_with_the_modules_that_it_imports(
     client_for: ClientFor, start_agent: StartAgent, flat: Dataset, tmp_path: Path
 ) -> None:

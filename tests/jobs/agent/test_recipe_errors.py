@@ -76,6 +76,7 @@ def test_a_mistake_in_the_network_is_reported_with_its_line(
     assert f"failed  code/{place}AttributeError" in command(ada, "jobs").stdout, "the reason is cut, not left out"
 
 
+@pytest.mark.long
 def test_a_mistake_in_prepare_is_reported_with_its_line_and_the_input(
     shared_server: Live, client_for: ClientFor, start_agent: StartAgent, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_variables_by_file_and_renamed_branches() -> None:
     assert sorted(np.unique(labels, return_counts=True)[1]) == [40, 40]
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_run() -> None:
     Path("top.yaml").write_text(TOP)
     Path("network.py").write_text(_blocks(PAGE, "python")[0])

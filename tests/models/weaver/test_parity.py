@@ -133,6 +133,7 @@ def test_a_configuration_that_weaver_completed_is_used_as_it_is(files: list[Path
     assert_same(prepared(convert(completed.read_text()), files), original)
 
 
+@pytest.mark.long
 def test_weights_are_proportional_to_weavers(files: list[Path]) -> None:
     bases: tuple[dict[str, str], ...] = ({}, {"reweight_basewgt": "genweight"})
     variants = list(itertools.product(("flat", "ref"), bases, (True, False)))

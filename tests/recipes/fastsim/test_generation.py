@@ -110,6 +110,7 @@ def test_a_file_depends_on_the_seed_and_not_on_batches_or_processes(flow: Run, t
     np.testing.assert_allclose(whole[1].sum(1), showers.sum(1), rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_onnx_file_generates_the_same_showers(
     distilled: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,6 +80,7 @@ def drawn(flow: ShowerFlow, incident: Tensor) -> Tensor:
     return voxels
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_flow_learns_what_voxels_have_in_common(showers: Showers) -> None:
     incident, voxels = showers

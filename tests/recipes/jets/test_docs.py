@@ -22,6 +22,7 @@ def _block(language: str, number: int = 0) -> str:
     return str(re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)[number])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")

@@ -32,6 +32,7 @@ def same(left: Any, right: Any) -> None:
         np.testing.assert_allclose(left.fixed(name), right.fixed(name), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("to", ENDINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_exported_tagger_gives_the_rows_of_its_run(
@@ -79,6 +80,7 @@ def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
     assert settings.load_settings("jetimages").recipe.passthrough_columns() == {}
 
 
+@pytest.mark.long
 def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     run, file = trained("gru"), tmp_path / "gru.onnx"
     output = done("export", run.path, "--to", "onnx", "-o", file)

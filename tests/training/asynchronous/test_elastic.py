@@ -105,6 +105,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_other_workers_take_over_from_a_killed_one(site: Site) -> None:
     master = site.master(epochs=40)
     first, second = site.worker(), site.worker()
@@ -318,6 +319,7 @@ def test_workers_killed_at_random_for_two_minutes(site: Site) -> None:
     kill_workers_at_random(site, seconds=120)
 
 
+@pytest.mark.long
 def test_workers_killed_at_random(site: Site) -> None:
     kill_workers_at_random(site, seconds=10)
 

@@ -24,6 +24,7 @@ def _run_check(*arguments: str, **environment: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_layers_and_adam_give_the_results_of_torch() -> None:
     errors = _run_check(TRITON_INTERPRET="1")
     assert max(errors.values()) < 3e-6, errors
