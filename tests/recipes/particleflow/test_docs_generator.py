@@ -1,4 +1,4 @@
-"""The commands on events and other files of the page of particle flow, on fewer events and less pile-up."""
+"""The commands of the pages on events and on files of particle flow, on fewer events and less pile-up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tests.cli import done
 
 from . import ROOT
 
-PAGE = (ROOT / "docs" / "reference" / "recipes" / "particleflow.md").read_text()
-BLOCKS = re.findall(r"## (?:Events|Other files)\n\n```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+PAGES = ROOT / "docs" / "reference" / "recipes"
+EVENTS, FILES = (
+    re.findall(start + r"\n\n```sh\n(.*?)```", (PAGES / page).read_text(), flags=re.DOTALL)[0]
+    for page, start in (("particleflow.md", "## Events"), ("particleflow-files.md", "# .*?"))
+)
 
 
 @pytest.mark.slow
@@ -24,7 +27,7 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(pileup, "COLLISIONS_PER_PART", 100)
     monkeypatch.setitem(pythia.PROCESS_SETTINGS, "minimum bias", ("SoftQCD:nonDiffractive = on",))
     less = ["--set", "generator.pileup=5", "--set", "generator.pool.size=100", "--workers", "1"]
-    for line in (BLOCKS[0] + BLOCKS[1]).splitlines():
+    for line in (EVENTS + FILES).splitlines():
         command = shlex.split(line.replace("--events 100", "--events 6"))[1:]
         done(*command, *(less if "generate" in command else []))
     assert [path.name for path in sorted(tmp_path.glob("*/synthetic-*.h5"))] == [
