@@ -76,6 +76,14 @@ def test_an_altered_model_is_refused(run: Run, tmp_path: Path) -> None:
         models.fetch_model(str(place), tmp_path / "model")
 
 
+def test_a_folder_that_is_no_model_is_refused_before_it_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "events.txt").write_text("1 2 3")
+    with pytest.raises(DataError, match=r"data: not a model of clew \(no clew.json in it\)"):
+        models.fetch_model(str(tmp_path / "data"), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_the_hash_of_settings_does_not_depend_on_places(run_copy: Run) -> None:
     before = model_card.config_hash(run_copy.config())
     run_copy.save_settings(dataset="elsewhere", store={"to": "s3://bucket"})

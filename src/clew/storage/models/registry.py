@@ -120,13 +120,15 @@ def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | 
     Raises:
         DataError: It is not a model, or its files have changed.
     """
-    path = Path(output)
+    path, no_model = Path(output), f"{storage.mask_secrets(location)}: not a model of clew (no {SIDECAR} in it)"
+    if not storage.is_url(location) and not (storage.local_path(location) / SIDECAR).is_file():
+        raise DataError(no_model)  # before a large folder is copied
     with _marked(path, storage.mask_secrets(location)):
         storage.copy(location, path, watch=watch)
     try:
         facts = json.loads((path / SIDECAR).read_text())
     except (OSError, ValueError):
-        raise DataError(f"{storage.mask_secrets(location)}: not a model of clew (no {SIDECAR} in it)") from None
+        raise DataError(no_model) from None
     check_model_format(storage.mask_secrets(location), facts)
     for inner, expected in facts["files"].items():
         if not (path / inner).is_file() or sha256(path / inner) != expected["sha256"]:
