@@ -128,6 +128,10 @@ def test_trials_fold_under_their_study_and_runs_sort_by_start(visitor: Visitor, 
     send(client, late, {**start(), "time": 3000.0})
     send(client, early, {**start(), "time": 2000.0})
     visitor.open("/runs?q=name%3Dlate or name%3Dearly")
+    for _ in range(50):  # the page moves a row while it updates itself
+        if len(shown(page)) == 2:
+            break
+        page.wait_for_timeout(100)
     assert shown(page) == ["late", "early"]
 
 

@@ -21,6 +21,8 @@ from clew.server.database.backend import Backend, Rows, pool_size, quoted
 
 _LOCK_NUMBER = 7265_2539
 """The advisory lock that a server holds while it uses a database."""
+_RELEASE_SECONDS = 2.0
+"""How long the lock of a server that has just closed its connection may last: PostgreSQL ends its process afterwards."""
 _CHECK_AFTER_SECONDS = 1.0
 """A connection that was idle for longer is tested before use. Testing it each time would take as long as a write."""
 
@@ -33,7 +35,11 @@ class PostgresqlBackend(Backend):
 
     def claim(self, url: sa.URL) -> Any:
         connection = sa.create_engine(url, poolclass=sa.NullPool).connect()
-        if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK_NUMBER))).scalar():
+        end = time.monotonic() + _RELEASE_SECONDS
+        while not connection.execute(sa.select(sa.func.pg_try_advisory_lock(_LOCK_NUMBER))).scalar():
+            if time.monotonic() < end:
+                time.sleep(0.1)
+                continue
             connection.close()
             shown = url.render_as_string(hide_password=True)
             raise ConfigError(f"{shown}: another server uses this database; stop that one first")
