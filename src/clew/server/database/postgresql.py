@@ -22,7 +22,7 @@ from clew.server.database.backend import Backend, Rows, pool_size, quoted
 _LOCK_NUMBER = 7265_2539
 """The advisory lock that a server holds while it uses a database."""
 _RELEASE_SECONDS = 2.0
-"""How long the lock of a server that has just closed its connection may last: PostgreSQL ends its process afterwards."""
+"""How long the lock of a server may last after it has closed its connection."""
 _CHECK_AFTER_SECONDS = 1.0
 """A connection that was idle for longer is tested before use. Testing it each time would take as long as a write."""
 
