@@ -134,6 +134,7 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
         assert each.reason.startswith("pruned:")
 
 
+@pytest.mark.slow  # its thread would outlive a test that `make test-quick` skips
 def test_a_stopped_trial_is_not_counted_as_failed(flat: Dataset, tmp_path: Path) -> None:
     """A trial that is stopped from outside continues, even without retries."""
     settings = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
