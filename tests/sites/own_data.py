@@ -36,7 +36,9 @@ def service_with_agent(folder: Path) -> Iterator[Live]:
 def event_files(dataset: Dataset, folder: Path) -> Path:
     """Copy the files that a dataset was prepared from."""
     folder.mkdir()
-    for file in dataset.path.parent.glob("*.h5"):
+    files = list(dataset.path.parent.glob("events-*"))
+    assert files
+    for file in files:
         (folder / file.name).write_bytes(file.read_bytes())
     return folder
 
