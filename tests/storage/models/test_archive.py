@@ -84,6 +84,16 @@ def test_a_folder_that_is_no_model_is_refused_before_it_is_copied(tmp_path: Path
     assert not (tmp_path / "model").exists()
 
 
+def test_a_store_folder_that_is_no_model_is_refused_before_it_is_copied(tmp_path: Path) -> None:
+    place = f"memory://{tmp_path.name}/data"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "events.txt").write_text("1 2 3")
+    storage.copy(tmp_path / "data", place)
+    with pytest.raises(DataError, match=r"data: not a model of clew \(no clew.json in it\)"):
+        models.fetch_model(place, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_the_hash_of_settings_does_not_depend_on_places(run_copy: Run) -> None:
     before = model_card.config_hash(run_copy.config())
     run_copy.save_settings(dataset="elsewhere", store={"to": "s3://bucket"})

@@ -121,7 +121,8 @@ def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | 
         DataError: It is not a model, or its files have changed.
     """
     path, no_model = Path(output), f"{storage.mask_secrets(location)}: not a model of clew (no {SIDECAR} in it)"
-    if not storage.is_url(location) and not (storage.local_path(location) / SIDECAR).is_file():
+    in_rucio = storage.scheme(location) == "rucio"  # whose names cannot be looked up one by one
+    if not in_rucio and not storage.expand(storage.join(location, SIDECAR)):
         raise DataError(no_model)  # before a large folder is copied
     with _marked(path, storage.mask_secrets(location)):
         storage.copy(location, path, watch=watch)
