@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ import pytest
 import torch
 import zmq
 
-from clew.errors import ConfigError
+from clew.errors import ConfigError, LostPeerError
 from clew.training.asynchronous.messaging.frames import message_limit
 from clew.training.asynchronous.messaging.join_token import JoinToken, load_or_make_token, read_token
 from clew.training.asynchronous.messaging.tcp import TcpClient, TcpServer
@@ -186,6 +188,43 @@ def test_a_worker_takes_no_recipe_from_the_port_of_a_dead_master(token: JoinToke
     assert not (tmp_path / "executed").exists()
     sent = b"".join(impostor.received)
     assert b"secret" not in sent and token.worker_key.encode() not in sent and b"hello" not in sent
+
+
+def _listen_without_keys() -> tuple[str, threading.Event]:
+    """A process without keys at some port: it greets as a ZeroMQ peer and hangs up, until the event is set."""
+    listener, ended = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+    def answer() -> None:
+        with listener:
+            while not ended.is_set():
+                if select.select([listener], [], [], 0.05)[0]:
+                    with listener.accept()[0] as peer:
+                        peer.sendall(greeting)
+                        time.sleep(0.01)
+
+    threading.Thread(target=answer, daemon=True).start()
+    return f"127.0.0.1:{listener.getsockname()[1]}", ended
+
+
+def test_nothing_is_sent_for_ever_to_a_process_without_the_keys(token: JoinToken) -> None:
+    address, ended = _listen_without_keys()
+    lost = 0
+    for _ in range(14):  # ZeroMQ drops the connection in about every second
+        with contextlib.closing(TcpClient()) as client:
+            client.connect(0, address, token)
+            client.send(0, "hello")
+            while not client.is_refused(0):
+                time.sleep(0.001)
+            time.sleep(0.05)
+            client.send(0, "hello")
+            try:
+                client.send(0, "push", {}, torch.ones(3))
+            except LostPeerError:
+                lost += 1
+            client.connect(0, address, token)  # without messages that wait
+    ended.set()
+    assert lost > 0
 
 
 def test_a_worker_joins_the_true_master_after_an_impostor(token: JoinToken, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ HEARTBEAT_TIMEOUT = 5.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Constants of glibc's malloc.h."""
 _LINGER_MS = 2000
+_SEND_MS = 500
+"""How long a send waits before it checks whether the server refused this client."""
 _HANDSHAKE_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
@@ -242,7 +244,21 @@ class TcpClient(MessageTransport):
             raise LostPeerError(f"there is no peer {peer}")
         if kind == "hello":
             fields = {**fields, "number": self.number if self.number >= 0 else None}
-        send_frames(self.sockets[peer], [], pack_header(kind, fields, tensor), tensor, stable)
+        header = pack_header(kind, fields, tensor)
+        while True:
+            with contextlib.suppress(zmq.Again):
+                return send_frames(self.sockets[peer], [], header, tensor, stable)
+            if self.is_refused(peer):  # ZeroMQ drops the connection then: a send would wait for ever
+                if kind == "hello":
+                    return None  # lost, like one that the server was killed before it read; it is sent again
+                raise LostPeerError("the process at the master's address is another one")
+            self._check_heartbeat()
+
+    def _check_heartbeat(self) -> None:
+        if self._heartbeat is not None and self._heartbeat.server_restarted:
+            raise LostPeerError("the master was restarted")
+        if self.silence > self._patience:
+            raise LostPeerError(f"the master sent no heartbeat for {self._patience:g} s")
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """Return the next message, or None after `timeout` seconds.
@@ -256,10 +272,7 @@ class TcpClient(MessageTransport):
             if deadline is not None:
                 left = min(left, max(0.0, deadline - time.monotonic()))
             self._ready = [ready for ready, _ in self._poller.poll(int(left * 1000))]
-            if self._heartbeat is not None and self._heartbeat.server_restarted:
-                raise LostPeerError("the master was restarted")
-            if self.silence > self._patience:
-                raise LostPeerError(f"the master sent no heartbeat for {self._patience:g} s")
+            self._check_heartbeat()
             if not self._ready and deadline is not None and time.monotonic() >= deadline:
                 return None
         ready = self._ready.pop()
@@ -330,7 +343,8 @@ class _Heartbeat:
         session = None
         with dealer:
             while not self._closed.is_set():
-                dealer.send(pack_header("heartbeat", {"number": number}, None))
+                with contextlib.suppress(zmq.Again):  # another process is at the address and was not accepted
+                    dealer.send(pack_header("heartbeat", {"number": number}, None))
                 if dealer.poll(int(HEARTBEAT_INTERVAL * 1000)):
                     self.last_answer = time.monotonic()
                     current = unpack_header(dealer.recv()).fields.get("session")
@@ -356,6 +370,7 @@ def _open_dealer(context: zmq.Context[zmq.Socket[bytes]], address: str, token: J
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     dealer.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
     dealer.setsockopt(zmq.LINGER, _LINGER_MS)
+    dealer.setsockopt(zmq.SNDTIMEO, _SEND_MS)
     dealer.setsockopt(zmq.RECONNECT_IVL, 100)
     dealer.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     host, _, port = address.rpartition(":")
