@@ -5,6 +5,7 @@ All three are shared: a test that changes files takes a copy (`dataset_copy`, `r
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -86,6 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # every collection would go through the modules and tests that stay to the end
     warm_processes.install()  # not before: modules of tests import libraries that set variables
 
 

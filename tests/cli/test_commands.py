@@ -140,6 +140,7 @@ def test_an_evaluation_cannot_reach_out_of_its_folder(journey: Path, name: str) 
     assert sorted(journey.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_run_can_be_done_again_from_its_folder(journey: Path) -> None:
     done("train", "runs/a", "--output", "runs/b", "--epochs", "1")
     first, second = (Run.open(f"runs/{name}").config().data for name in "ab")

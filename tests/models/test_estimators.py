@@ -216,6 +216,7 @@ def test_negative_weights_are_handled_as_stated(place: Path, kind: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_foreign_classes_is_refused(place: Path) -> None:
     import skops.io
 

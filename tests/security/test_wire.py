@@ -84,6 +84,7 @@ def _dealer(address: str, keys: JoinToken | None) -> zmq.Socket[bytes]:
     return dealer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["none", "own", "the right master, another worker"])
 def test_a_peer_without_the_keys_is_not_heard(
     keys: str, server: TcpServer, token: JoinToken, worker: TcpClient
@@ -123,6 +124,7 @@ def test_refusals_do_not_fill_the_memory(server: TcpServer, token: JoinToken) ->
     assert 0 < len(server.refusals) <= 100
 
 
+@pytest.mark.slow
 def test_a_message_that_is_too_large_is_not_received(server: TcpServer, token: JoinToken, worker: TcpClient) -> None:
     with _dealer(server.address, token) as dealer:
         dealer.send_multipart([pack_header("hello", {}, None)])
@@ -227,6 +229,7 @@ def test_nothing_is_sent_for_ever_to_a_process_without_the_keys(token: JoinToken
     assert lost > 0
 
 
+@pytest.mark.slow
 def test_a_worker_joins_the_true_master_after_an_impostor(token: JoinToken, tmp_path: Path) -> None:
     first = TcpServer(token=token)
     address = first.address

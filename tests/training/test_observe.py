@@ -81,6 +81,7 @@ def test_a_failing_validation_fails_the_run_with_its_message(dataset: Dataset, f
     assert Run.open(tmp_path / "run").state == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("how", ["auto", "largest"])
 def test_a_batch_size_is_found_and_written_down(how: str, workers: int, flat: Dataset, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_no_events_make_an_empty_batch(table: Table) -> None:
     assert batch.ragged("node").offsets.tolist() == [0]
 
 
+@pytest.mark.slow
 def test_a_real_batch_gives_what_its_events_give_alone(dataset: Dataset) -> None:
     samples, model = dataset.read("val").slice(0, 5), Tracking().model().eval()
     with torch.no_grad():

@@ -36,6 +36,7 @@ def expected(numbers: Path, tmp_path: Path) -> dict[str, str]:
     return fingerprint(clew.prepare(slow(), input=[str(numbers)], output=str(output), cache=cache, workers=1).path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("executor", ["processes", "threads", "dask"])
 def test_every_executor_gives_the_same_bytes(
@@ -47,6 +48,7 @@ def test_every_executor_gives_the_same_bytes(
     assert fingerprint(dataset.path) == expected
 
 
+@pytest.mark.slow
 def test_a_user_defined_executor(numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         dataset = clew.prepare(slow(), input=[str(numbers)], output=str(tmp_path / "d"), executor=pool)
@@ -63,6 +65,7 @@ def test_mpi_cold_and_warm(numbers: Path, cache: Path, tmp_path: Path, expected:
         assert fingerprint(tmp_path / "d") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_dask_scheduler_by_address_cold_and_warm(
     numbers: Path, cache: Path, tmp_path: Path, expected: dict[str, str]

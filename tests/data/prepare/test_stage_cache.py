@@ -153,6 +153,7 @@ def test_verify_notices_an_altered_shard_that_dates_do_not_show(numbers: Path, c
         clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, verify=True)
 
 
+@pytest.mark.slow
 def test_a_hash_is_remembered_only_for_a_file_left_alone(numbers: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(slow(seconds=0), numbers, tmp_path / "first")
     assert "hashes" not in [path.stem for path in (cache / "notes").iterdir()] or (

@@ -136,6 +136,7 @@ def test_a_recipe_travels_with_the_modules_that_it_imports(
     }
 
 
+@pytest.mark.slow
 def test_what_cannot_travel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text("x = 1\n" * 100_000)
     with pytest.raises(ConfigError, match=r"large\.py: 600 kB; at most 500 kB .* put data where the agent can read it"):

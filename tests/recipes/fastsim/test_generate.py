@@ -59,6 +59,7 @@ def profile(voxels: Floats) -> tuple[Floats, Floats]:
     return mean.sum(axis=1) / mean.sum(), mean.sum(axis=0) / mean.sum()
 
 
+@pytest.mark.slow
 @needs_showers
 @pytest.mark.parametrize("energy", [(1, 2), (8, 13), (50, 100)])
 def test_profiles_agree_with_geant4(energy: tuple[float, float]) -> None:

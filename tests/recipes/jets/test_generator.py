@@ -31,6 +31,7 @@ def test_jets_are_in_range_and_of_all_classes(generated: Table) -> None:
     assert (generated.ragged("part_pt").values >= 0.0999).all()
 
 
+@pytest.mark.slow
 def test_masses_are_those_of_the_particles(generated: Table) -> None:
     middle = [float(np.median(generated.fixed("jet_mass")[generated.fixed("label") == kind])) for kind in range(5)]
     assert middle[0] < 75 and 70 < middle[2] < 95 and 80 < middle[3] < 105 and 155 < middle[4] < 190

@@ -164,6 +164,7 @@ def test_an_empty_image_has_an_answer(empty: Any) -> None:
     assert empty(2, JetImagesNetworkConfig(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conv", "transformer", "pairs", "edgeconv", "particlenet", "cnn", "cloud", "mlp"])
 def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     jets = torch.export.Dim("jets", min=2, max=4096)

@@ -84,6 +84,7 @@ def test_one_against_one_uses_the_two_probabilities() -> None:
     assert curves.areas()["a"][0] == pytest.approx(_area(odds, label[of] == 2, np.ones(of.sum())), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["CMS", "ATLAS"])
 def test_curves_are_drawn_in_the_style_of_an_experiment(style: str) -> None:
     sums, squares = histograms(SCORES, TRUTH, WEIGHTS)

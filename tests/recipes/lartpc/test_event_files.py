@@ -53,6 +53,7 @@ def problem(path: Path, size: tuple[int, int] = SMALL) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(
     ("name", "event"), [("protodunehd-sp-frames-anode1", 40896), ("protodunevd-sp-frames-anode7", 339850)]

@@ -137,6 +137,7 @@ def test_what_a_file_lacks_is_named(tmp_path: Path) -> None:
     assert "no references (Track.Particle, Tower.Particles); true particles are matched by distance" in output
 
 
+@pytest.mark.slow
 def test_a_file_is_prepared_and_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = write_delphes(tmp_path / "delphes.root", with_references(), events=20)

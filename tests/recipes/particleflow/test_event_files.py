@@ -105,6 +105,7 @@ def test_the_reader_can_be_named_and_is_checked(tmp_path: Path) -> None:
     assert outcome.code == 2 and "a.root: a ROOT file without a tree of a known name: 'events' (edm4hep)" in outcome.err
 
 
+@pytest.mark.slow
 def test_fcc_elements_are_reconstructed_particles(fcc: Table) -> None:
     x, y = fcc.ragged("elements").values, fcc.ragged("targets").values
     track, pid = x[:, 0] == TRACK, y[:, 0]
@@ -135,6 +136,7 @@ def test_fcc_events_hold_the_two_muons_of_the_z(fcc: Table) -> None:
     assert len(masses) > 60 and np.median(masses) == pytest.approx(91.2, abs=1.5)
 
 
+@pytest.mark.slow
 def test_cms_candidates_are_matched_to_generator_particles(cms: Table) -> None:
     x, y = cms.ragged("elements").values, cms.ragged("targets").values
     track, pid = x[:, 0] == TRACK, y[:, 0]

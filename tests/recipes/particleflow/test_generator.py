@@ -134,6 +134,7 @@ def test_any_number_of_processes_makes_the_same_files(tmp_path: Path, monkeypatc
     assert concat([Table.load(path) for path in one]).fixed("event").tolist() == list(range(210))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_pool")
 def test_the_pool_is_made_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path))

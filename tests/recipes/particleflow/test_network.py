@@ -40,6 +40,7 @@ def test_the_published_network_has_the_published_size() -> None:
     assert sum(counts.values()) == 3_288_432
 
 
+@pytest.mark.slow
 def test_a_packed_event_gives_what_a_padded_one_does() -> None:
     network = _network()
     elements, targets, offsets = tensors(flow_events(4, mean=100))
@@ -65,6 +66,7 @@ def test_a_packed_event_gives_what_a_padded_one_does() -> None:
         torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-7, atol=1e-8, msg=name)
 
 
+@pytest.mark.slow
 def test_events_do_not_see_each_other() -> None:
     network = _network()
     elements, _, offsets = tensors(flow_events(3, mean=70))
@@ -124,6 +126,7 @@ def test_elements_that_change_their_bin_are_counted() -> None:
     assert changed_bin_fraction(one, other, layout) == pytest.approx(2 / 8)
 
 
+@pytest.mark.slow
 def test_the_same_batch_gives_the_same_bits() -> None:
     elements, targets, offsets = tensors(flow_events(3, mean=70), torch.float32)
     repetitions = []

@@ -61,6 +61,7 @@ def test_planes_are_learned_from_too(tmp_path: Path, name: str, epochs: int) -> 
     assert "efficiency_pt" in result
 
 
+@pytest.mark.slow
 def test_tracks_of_the_public_sample_are_found(good: Run, public_file: Path) -> None:
     result = clew.evaluate(good, input=[str(public_file)], name="public")
     assert result.events == 51

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from clew import Table, concat
 from clew.recipes.tracking import TrackNet, sequences
@@ -16,6 +16,14 @@ from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists
 from tests.recipes.tracking.test_hitgraph import by_hand
 
 CUTS = SeedCuts(turn_cut=0.0061, z0_cut=121.3, slope_cut=3.03, reach_phi=0.1007, reach_z=10.03)
+
+NARROWER, WIDER = (
+    CUTS.model_copy(
+        update={name: (1 + sign * 1e-9) * getattr(CUTS, name) for name in ("turn_cut", "z0_cut", "slope_cut")}
+    )
+    for sign in (-1, 1)
+)
+"""Cuts between which rounding decides."""
 
 
 def chain(samples: Table, event: int, prefix: int) -> tuple[int, ...]:
@@ -76,7 +84,9 @@ def unspun(events: Table) -> Table:
 @settings(max_examples=100, deadline=None)
 @given(tracking.events(FOUR))
 def test_sequences_of_four_stations_are_those_of_the_loops(events: Table) -> None:
-    assert_as_by_hand(without_holes(unspun(events)), FOUR)
+    events = without_holes(unspun(events))
+    assume(all(by_hand(hits, NARROWER) == by_hand(hits, WIDER) for hits in to_lists(events)))
+    assert_as_by_hand(events, FOUR)
 
 
 def without_holes(events: Table) -> Table:

@@ -68,6 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_downloaded_folder_is_prepared(folder: Path) -> None:
     dataset = Dataset(folder / "dataset")
     assert sum(dataset.splits.values()) == EVENTS

@@ -263,6 +263,7 @@ def test_updates_that_are_not_finite_are_refused_and_the_second_ends_the_run(
     assert "worker 1" in str(worker.error) and "not finite" in str(worker.error)
 
 
+@pytest.mark.slow
 def test_backup_refuses_an_update_of_older_weights(manual_worker: Callable[..., ManualWorker], flat: Dataset) -> None:
     size = -(-flat.splits["train"] // 6)
     worker = manual_worker({"strategy": "backup", "epochs": 1, "batch_size": size, "validation": "thread"})

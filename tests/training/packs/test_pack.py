@@ -26,6 +26,7 @@ def make_member(folder: Path, flat: Dataset, lease: Lease | None, **settings: An
     return pack.load_member(pack.create_run(folder, recipe, config), recipe, config, lease)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"accumulate": 2}, {}], ids=["separate", "packed"])
 def test_a_run_that_loses_its_lease_does_not_stop_the_others(
     settings: dict[str, Any], flat: Dataset, tmp_path: Path

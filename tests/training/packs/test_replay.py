@@ -172,6 +172,7 @@ def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
     return [[*row, member.message.replace(str(folder), "")] for row, member in zip(rows, members, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"log_every": 7}, {"log_every": 1000, "steps": 131}, {"log_every": 25, "schedule": {"name": "plateau"}}],

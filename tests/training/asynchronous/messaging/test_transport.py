@@ -189,6 +189,7 @@ def test_a_port_in_use_is_refused() -> None:
     server.close()
 
 
+@pytest.mark.slow
 def test_a_restarted_server_is_noticed() -> None:
     token = JoinToken.new()
     first = TcpServer(token=token)
@@ -220,6 +221,7 @@ def serve(server: TcpServer, seconds: float) -> None:
         server.receive(0.05)
 
 
+@pytest.mark.slow
 def test_heartbeats_arrive_without_other_messages() -> None:
     token = JoinToken.new()
     server, client = TcpServer(token=token), TcpClient(number=4)
