@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -358,3 +359,18 @@ def test_settings_of_columns_and_loss_count_too(files: Path, tmp_path: Path) -> 
     data = Run.open(tmp_path / "run").config().data
     assert data["columns"]["scale"] == "standard" and data["columns"]["select"] == "pt > 10"
     assert data["loss"] == "cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "warned"), [(80.0, "none", True), (80.0, "standard", False), (9.0, "none", False)]
+)
+def test_features_that_differ_in_size_are_named(tmp_path: Path, size: float, scale: str, warned: bool) -> None:
+    rng = np.random.default_rng(2)
+    data = {"pt": size * rng.random(90), "eta": rng.normal(size=90), "y": rng.random(90)}
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+        clew.train(model, data, features="pt,eta", labels="y", scale=scale, output=tmp_path / "run", **QUICK)
+    texts = [str(each.message) for each in shown if "differ in size" in str(each.message)]
+    assert len(texts) == warned
+    assert not warned or ("pt is about" in texts[0] and "eta about" in texts[0] and "--scale standard" in texts[0])

@@ -5,6 +5,7 @@ This is a recipe made from settings. `clew train --model` and `clew.train(model,
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,6 +25,7 @@ from clew.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from clew.data.dataset import Dataset
     from clew.data.dataset.batch import Batch
 
 FEATURES, LABELS = "features", "labels"
@@ -34,6 +36,9 @@ EVENT_OF_LINE = {"auto": None, "event": "", "item": "event"}
 """The text reader's setting `event` for each meaning of a line."""
 MAX_CONFUSION_CLASSES = 50
 """Largest number of classes for which a confusion matrix is drawn."""
+
+_SEEN_VALUES, _MAX_RATIO = 10_000, 30.0
+"""Rows from which the sizes of features are found, and the ratio of two sizes from which a warning is given."""
 
 
 class InputColumns(Section):
@@ -287,6 +292,25 @@ def guess_columns(table: Table) -> tuple[str, str]:
         if features in table and labels in table:
             return features, labels
     raise ConfigError(f"name the columns with features= and labels=; there are {list_names(table)}")
+
+
+def warn_about_scale(recipe: Recipe, dataset: Dataset) -> None:
+    """Warn if the features of a network differ much in size, or are far from zero, and are not scaled."""
+    if not isinstance(recipe, Columns) or recipe.has_estimator or recipe.config.columns.scale != "none":
+        return
+    names = recipe.config.columns.features
+    if len(names) < 2:
+        return
+    first = next(iter(dataset.shards("train", columns=[FEATURES])))
+    values = _values(first[FEATURES])[:_SEEN_VALUES].astype(np.float64)
+    with np.errstate(all="ignore"):
+        sizes = np.abs(values.mean(0)) + values.std(0)
+    sizes = np.where(np.isfinite(sizes) & (values.std(0) > 0), sizes, 1.0)
+    small, large = int(sizes.argmin()), int(sizes.argmax())
+    if sizes[large] > _MAX_RATIO * max(sizes[small], 1.0 / _MAX_RATIO):
+        what = f"{names[large]} is about {sizes[large]:.3g}, {names[small]} about {sizes[small]:.3g}"
+        message = f"features differ in size ({what}), and most networks train badly then; try --scale standard"
+        warnings.warn(f"{message} (in Python scale='standard')", stacklevel=4)
 
 
 def _unpickle(kind: type[Columns], config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:

@@ -20,7 +20,7 @@ from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease, sole_attempt
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models import loading
-from clew.models.columns import Columns, InputColumns
+from clew.models.columns import Columns, InputColumns, warn_about_scale
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.console_log import captured_console
@@ -146,6 +146,7 @@ class TrainingRequest:
             check_splits(data)
             if context.place.rank == 0:
                 warn_about_dataset(start.recipe, data)
+                warn_about_scale(start.recipe, data)
             recipe, note = with_chosen_loss(start.recipe, data)
             config = _estimator_settings(recipe, start.config) if recipe.has_estimator else start.config
             start = replace(start, recipe=recipe, config=config)
