@@ -16,6 +16,11 @@ from tests.cli import script
         (("submit", "tracking", "--priority", "500"), "clew submit: --priority 500: input should be less than"),
         (("jobs", "--agent"), "clew jobs: no such option: --agent (Possible options: --agents); see clew jobs --help"),
         (("submti",), "clew: no such command 'submti'"),
+        (
+            ("bench", "scale", "tracking", "--strategy", "allredce"),
+            "--strategy allredce: no such name; did you mean 'allreduce'?",
+        ),
+        (("bench", "particleflow", "--precision", "bf61"), "--precision bf61: precision: input should be 'float32'"),
         (("train", "--dataset"), "option '--dataset' requires an argument; see --help"),
     ],
 )
