@@ -14,7 +14,7 @@ from tests.cli import done
 from tests.test_docs import ROOT, _blocks
 
 START = ROOT / "docs" / "start"
-FROM_ELSEWHERE = ("input should be a valid integer",)
+FROM_ELSEWHERE = ("input should be a valid dictionary",)
 """Messages of pydantic, which clew passes on."""
 
 

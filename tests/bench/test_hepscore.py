@@ -207,3 +207,21 @@ def test_the_published_machine_is_the_default_and_a_summary_can_replace_it(tmp_p
     assert made.benchmarks["particleflow"].ref_scores == {"training": 2.0} and made.scaling == 1.0
     with pytest.raises(ConfigError, match="No such file"):
         hepscore.load_reference(tmp_path / "none_summary.json")
+
+
+def test_results_of_other_settings_are_no_repetitions(tmp_path: Path) -> None:
+    paths = [save(tmp_path, name, score=3.0) for name in ("a", "b", "c")]
+    for path, info in zip(paths, ({"seed": 1}, {"seed": 2}, {"copies": 2}), strict=True):
+        content = json.loads(path.read_text())
+        content["run_info"] |= info
+        path.write_text(json.dumps(content))
+    assert hepscore.node_score(paths[:2], hepscore.PUBLISHED).value == pytest.approx(1.0)
+    with pytest.raises(ConfigError, match=r"not repetitions of one measurement: copies is 1 in .* and 2 in "):
+        hepscore.node_score(paths, hepscore.PUBLISHED)
+
+
+def test_a_file_that_is_no_reference_is_refused_in_one_short_line(tmp_path: Path) -> None:
+    file = tmp_path / "scale.json"
+    file.write_text('{"kind": "scaling", "sizes": []}')
+    with pytest.raises(ConfigError, match=r"scale.json: neither a summary .* nor a file with name and benchmarks"):
+        hepscore.load_reference(file)

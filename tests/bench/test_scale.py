@@ -195,7 +195,7 @@ def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
     [
         (("--workers", "1,two"), "whole numbers separated by commas"),
         (("--workers", "0"), "workers"),
-        (("--strategy", "allredcue"), "strategies"),
+        (("--strategy", "allredcue"), "did you mean 'allreduce'?"),
         (("--limit", "soon"), "--limit"),
         (("--link", "fast=quick"), "write NAME=GB/S or NAME=GB/S:MICROSECONDS"),
         (("--on", "nowhere"), "no site 'nowhere'"),

@@ -108,3 +108,9 @@ def test_scopes_hold(person: Any) -> None:
     assert reader.get("/api/v1/users").status_code == 403
     assert reader.post("/api/v1/tokens", json={"name": "more", "scopes": ["write"]}).status_code == 403
     assert reader.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"], "user": "root"}).status_code == 403
+
+
+def test_a_changed_user_is_answered_with_its_groups(person: Any, client: httpx.Client) -> None:
+    name = person("ada", group="trackers").get("/api/v1/me").json()["name"]
+    changed = client.patch(f"/api/v1/users/{name}", json={"quota_jobs": 2}).json()
+    assert (changed["quota_jobs"], changed["groups"]) == (2, ["trackers"])

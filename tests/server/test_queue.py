@@ -322,6 +322,16 @@ def test_jobs_of_a_disabled_user_wait(service: Service, ada: Caller, bob: Caller
         assert bool(poll(service, bob, number).orders) != disabled
 
 
+def test_a_job_that_the_quota_holds_back_says_so(service: Service, ada: Caller) -> None:
+    numbers = [submit(service, ada) for _ in range(2)]
+    number = agent(service, ada)
+    service.write(lambda transaction: claim_jobs(transaction, number, quota=1))
+    with service.database.read() as connection:
+        reasons = [job_detail(connection, ada, each, quota=1).reason for each in numbers]
+        more = job_detail(connection, ada, numbers[1], quota=2).reason
+    assert reasons == ["", "quota: 1 jobs of ada run, and no more than 1 may"] and not more
+
+
 def test_quotas_are_enforced(service: Service, ada: Caller) -> None:
     for _ in range(2):
         submit(service, ada)

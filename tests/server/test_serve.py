@@ -27,6 +27,30 @@ def _run_clew(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--host", "192.0.2.1", "--folder", "{folder}"), "choose another --host"),
+        (("--folder", "{file}"), "this is a file, and a folder is needed; name another one"),
+        (("--config", "{file}"), "trusted_proxies.0: an address or a network, such as 127.0.0.1"),
+    ],
+)
+def test_a_wrong_place_is_refused_in_one_line(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    file.write_text("trusted_proxies: [localhost]\n")
+    folder = str(tmp_path / "service")
+    _run_clew("token", "create", "first", "--user", "ada", "--folder", folder)
+    words = [word.format(folder=folder, file=file) for word in options]
+    refused = _run_clew("serve", "--port", "0", "--no-agent", *words)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert message in refused.stderr
+
+
+def test_a_token_is_not_made_for_a_name_that_no_user_may_have(tmp_path: Path) -> None:
+    refused = _run_clew("token", "create", "first", "--user", "a b", "--folder", str(tmp_path / "service"))
+    assert refused.returncode == 2 and refused.stderr.startswith("clew: --user a b: a name has letters, digits and")
+
+
 def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) -> None:
     folder = str(tmp_path / "service")
     refused = _run_clew("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")

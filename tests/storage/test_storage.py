@@ -12,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from clew import storage
 from clew.errors import DataError
+from clew.storage.store_errors import storage_error
 
 NAMES = ("b.txt", "a.txt", "c.root", "d.root", ".hidden.txt", "inner/e.txt", "inner/.g.txt", ".secret/f.txt")
 
@@ -162,3 +163,9 @@ def test_a_store_that_is_not_installed_is_reported(url: str) -> None:
         with pytest.raises(DataError) as caught:
             ask(url)
         assert str(caught.value).startswith(f"{url}: cannot be read (") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "extra"), [("s3://bucket/a", "s3"), ("root://host//a", "xrootd")])
+def test_a_package_that_is_missing_is_named_as_an_extra(url: str, extra: str) -> None:
+    message = str(storage_error(ImportError("Install s3fs to access S3"), url))
+    assert message == f"{url}: needs another package; pip install 'clew[{extra}]'"

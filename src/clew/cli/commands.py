@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from clew.cli.lazy_commands import LazyCommand, LazyGroup
+from clew.cli.usage_errors import usage_errors
 
 
 class Commands(LazyGroup):
@@ -102,3 +105,13 @@ class Commands(LazyGroup):
         ),
         "config": LazyCommand("start.config:app", "Settings: show, schema."),
     }
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the options before the name of the command."""
+        with usage_errors():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with usage_errors():
+            return super().invoke(ctx)

@@ -92,7 +92,8 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
         exit_safely(error, error.exit_code)
         sys.exit(error.exit_code)
     except SystemExit as end:
-        if end.code == 130:  # typer exits with this code on Ctrl-C
+        # typer exits so on Ctrl-C; `clew follow` exits with the same code for a cancelled job, which has its own line
+        if end.code == 130 and isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             errors.print("[yellow]clew: interrupted[/]")
         raise
     except KeyboardInterrupt:
@@ -113,8 +114,16 @@ def _unexpected(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         message = disk_error_text(error)
         if not message and error.filename is not None:
-            message = f"{final_path(Path(str(error.filename)))}: {error.strerror}"
+            message = f"{final_path(Path(str(error.filename)))}: {_reason(error)}"
         if message:
             return message, 2
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})", 1
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileExistsError) and Path(str(error.filename)).is_file():
+        return "this is a file, and a folder is needed; name another one"
+    if isinstance(error, NotADirectoryError):
+        return "a part of this path is a file, and a folder is needed; name another one"
+    return str(error.strerror)

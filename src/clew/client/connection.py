@@ -18,6 +18,8 @@ from clew.errors import ConfigError, ServerError
 
 _API = "/api/v1"
 _BUSY = (429, 503)
+_NO_SERVER_BEHIND = (502, 504)
+"""What a proxy answers while the server behind it is down."""
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 _CONNECT_SECONDS = 5
 _UPLOAD_SECONDS = 600
@@ -45,11 +47,13 @@ class Connection:
             raise ConfigError(f"server '{server}': expected an address, such as http://127.0.0.1:8470")
         self.server, self.retry_seconds = server.rstrip("/"), retry_seconds
         self.check = ServerCheck(self.server, token, any_address=any_address)
+        local = parts.hostname in _LOCAL
         self.http = httpx.Client(
             base_url=self.server,
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(60, connect=_CONNECT_SECONDS),
-            trust_env=parts.hostname not in _LOCAL,  # a proxy cannot reach this machine
+            trust_env=not local,  # a proxy cannot reach this machine
+            verify=httpx.create_ssl_context() if local and parts.scheme == "https" else True,  # reads SSL_CERT_FILE
             event_hooks={"request": [self.check]},
         )
 
@@ -101,7 +105,8 @@ class Connection:
                 if not (repeatable or unsent) or time.monotonic() + pause > end:
                     raise ServerError(self._no_answer(error)) from error
             else:
-                if answer.status_code not in _BUSY or time.monotonic() + pause > end:
+                again = answer.status_code in _BUSY or (repeatable and answer.status_code in _NO_SERVER_BEHIND)
+                if not again or time.monotonic() + pause > end:
                     return _checked(answer)
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
@@ -166,6 +171,11 @@ class Connection:
 
     def _no_answer(self, error: httpx.TransportError) -> str:
         reason = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            return (
+                f"{self.server}: the certificate of the server is not accepted ({reason}); if an authority of your "
+                "site signed it, set SSL_CERT_FILE to the file with the certificate of this authority"
+            )
         return f"{self.server}: the server does not answer ({reason}); is `clew serve` running, and the address right?"
 
 
@@ -180,11 +190,13 @@ def _checked(answer: httpx.Response) -> Any:
         return answer.json() if answer.content else None
     try:
         problem = answer.json()
-        where = f" at {problem['where']}" if problem.get("where") else ""
+        where = f" ({problem['where']})" if problem.get("where") else ""
         hint = f"; {problem['hint']}" if problem.get("hint") else ""
         message = f"{problem['error']}{where}{hint}"
     except (ValueError, KeyError, TypeError):
         message = f"{answer.request.url}: HTTP status {answer.status_code}"
+        if answer.status_code in _NO_SERVER_BEHIND:
+            message += "; a proxy answers, and the server behind it does not; is `clew serve` running?"
     raise ServerError(message, answer.status_code)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 _CLASS = re.compile(r"\[(\^?)((?:\\.|[^\]\\])+)\]")
 _RANGES = {"A-Z": "letters", "a-z": "letters", "0-9": "digits", "a-f": "letters a to f"}
+_EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
 _ESCAPES = {r"\s": "spaces", r"\n": "line breaks", r"\r": "line breaks", r"\t": "tabs", r"\x00": "", r"\\": "\\"}
 
 
@@ -22,6 +23,8 @@ def validation_text(detail: Mapping[str, Any]) -> str:
         >>> validation_text({"type": "string_pattern_mismatch", "input": "a b", "ctx": pattern})
         "'a b' is not accepted: only letters, digits and _ . -"
     """
+    if detail.get("type") in _EXPECTED:
+        return _EXPECTED[str(detail["type"])]
     if detail.get("type") != "string_pattern_mismatch":
         return str(detail["msg"]).removeprefix("Value error, ")
     value, pattern = str(detail.get("input", ""))[:60], str(detail.get("ctx", {}).get("pattern", ""))

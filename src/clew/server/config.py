@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from clew.core.config import Section
 from clew.server.alerts.config import AlertSettings
@@ -20,6 +20,14 @@ ARTEFACT_KINDS = ("checkpoint", "model", "plot", "report", "log", "file")
 def default_folder() -> Path:
     """Return the folder `clew/service` in the user's data folder."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clew" / "service"
+
+
+def _is_network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError("an address or a network, such as 127.0.0.1 or 172.16.0.0/12; no names of hosts") from None
+    return text
 
 
 class ServerLimits(Section):
@@ -74,7 +82,7 @@ class ServiceConfig(Section):
     alerts: AlertSettings = AlertSettings()
     secure: bool = False
     """The server is behind TLS: browsers send the session cookie over HTTPS only."""
-    trusted_proxies: tuple[str, ...] = ()
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_is_network)], ...] = ()
     """Addresses or networks of proxies, such as `127.0.0.1`. The address of a request is then the one that the proxy
     wrote to `X-Forwarded-For`. Any other sender of this header is not believed."""
 

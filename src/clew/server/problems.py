@@ -15,6 +15,11 @@ from starlette.exceptions import HTTPException
 from clew.core.validation_text import validation_text
 from clew.errors import ClewError, UserError
 
+_LISTS = {
+    "token": "`clew token list` shows yours",
+    "group": "GET /api/v1/groups lists them, and administrators create them",
+}
+"""Hints for what is not shared with a group."""
 _LOG = logging.getLogger("clew.server")
 
 
@@ -53,9 +58,8 @@ class RequestError(ClewError):
 
 def not_found(kind: str, name: object) -> RequestError:
     """Return a 404 error. It is the same whether the thing does not exist or the caller may not see it."""
-    return RequestError(
-        404, f"no such {kind}: {name}", hint="look at what there is, or ask its owner to share it with a group"
-    )
+    hint = _LISTS.get(kind, "look at what there is, or ask its owner to share it with a group")
+    return RequestError(404, f"no such {kind}: {name}", hint=hint)
 
 
 def forbidden(error: str, hint: str = "use a token that has the right; `clew token create` makes one") -> RequestError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import socket
 import sys
@@ -123,9 +124,8 @@ def _listening(config: ServiceConfig, service: Service) -> Iterator[tuple[socket
     except OSError as error:
         service.close()
         bound.close()
-        raise ConfigError(
-            f"{config.host}:{config.port}: cannot listen there ({error.strerror}); choose another --port"
-        ) from None
+        hint = "choose another --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "choose another --host"
+        raise ConfigError(f"{config.host}:{config.port}: cannot listen there ({error.strerror}); {hint}") from None
     host = f"[{config.host}]" if family == socket.AF_INET6 else config.host
     with bound:
         yield bound, f"http://{host}:{bound.getsockname()[1]}"

@@ -25,6 +25,7 @@ _CREDENTIALS = {
     "root": "renew X509_USER_PROXY, BEARER_TOKEN or the Kerberos ticket",
     "rucio": "see RUCIO_HOME, RUCIO_ACCOUNT and RUCIO_AUTH_TYPE, and renew the proxy or token",
 }
+_EXTRAS = {"s3": "s3", "root": "xrootd"}
 _RULES: tuple[tuple[str, str], ...] = (
     (
         "credentials",
@@ -73,6 +74,8 @@ def storage_error(error: BaseException, location: str, action: str = "read") -> 
     """The error to raise instead of `error`, which occurred while `location` was read or written."""
     kind = error_kind(error)
     store = scheme(location)
+    if isinstance(error, ImportError) and store in _EXTRAS:
+        return DataError(f"{mask_secrets(location)}: needs another package; pip install 'clew[{_EXTRAS[store]}]'")
     hints = {
         "credentials": f"wrong credentials; {_CREDENTIALS.get(store, 'check those of this store')}",
         "denied": "no permission" + (f", or wrong credentials; {_CREDENTIALS[store]}" if store in _CREDENTIALS else ""),

@@ -17,7 +17,7 @@ import pytest
 from clew import Client, Dataset
 from clew.client.job import JobOrder
 from clew.client.submission import submission
-from clew.errors import ConfigError
+from clew.errors import ConfigError, RunError
 from clew.jobs.agent.commands import order_task
 from clew.jobs.agent.completion import Delivery, finish
 from clew.jobs.agent.folder import AgentFolder
@@ -205,6 +205,26 @@ def test_a_job_that_no_agent_can_run_is_reported(client_for: ClientFor) -> None:
 def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         submission("tracking", settings, **options)  # type: ignore[arg-type]
+
+
+def test_a_key_that_no_dataset_has_is_reported(tmp_path: Path) -> None:
+    request = submission("tracking", dataset="0123456789abcdef")
+    order = JobOrder(
+        job=1,
+        key="1-0123456789abcdef",
+        attempt=1,
+        kind="train",
+        name="first",
+        spec=dict(request.spec),
+        files={},
+        arguments=(),
+        target_key=None,
+        dataset=request.dataset,
+        resources=request.resources,
+        token="",
+    )
+    with pytest.raises(RunError, match="no dataset has the key 0123456789abcdef"):
+        order_task(order, AgentFolder(tmp_path))
 
 
 def test_a_job_has_as_many_workers_as_processes(tmp_path: Path) -> None:

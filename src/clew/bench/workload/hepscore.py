@@ -158,7 +158,10 @@ def load_reference(path: Path | None) -> Reference:
         scores = read_summary(path).report.wl_scores
         workload = ReferenceWorkload(ref_scores=scores)
         return Reference(name=str(path), benchmarks={path.name.removesuffix(SUFFIX): workload})
-    return validate(Reference, read_document(path))
+    document = read_document(path)
+    if "benchmarks" not in document.data:
+        raise ConfigError(f"--reference {path}: neither a summary (*{SUFFIX}) nor a file with name and benchmarks")
+    return validate(Reference, document)
 
 
 def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
@@ -168,11 +171,13 @@ def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
     for a workload, and the weighted geometric mean of workloads, times a scale, for the node.
 
     Raises:
-        ConfigError: A summary failed, or the reference lacks a workload or a score.
+        ConfigError: A summary failed, repetitions had other settings, or the reference lacks a workload or a score.
     """
     runs: dict[str, list[float]] = {}
+    first: dict[str, Path] = {}
     for path in paths:
         name = path.name.removesuffix(SUFFIX)
+        _check_repetition(first.setdefault(name, path), path)
         runs.setdefault(name, []).append(_relative(path, name, against))
     if not runs:
         raise ConfigError(f"no {SUFFIX.removeprefix('_')} file was given")
@@ -188,6 +193,17 @@ def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
     if missing:
         score.notes.append(f"not included: {', '.join(missing)}")
     return score
+
+
+def _check_repetition(first: Path, path: Path) -> None:
+    """Refuse results of other settings: a median over them means nothing. Seeds may differ."""
+    ours, theirs = (read_summary(each).run_info.model_dump() for each in (first, path))
+    for key in sorted((ours.keys() | theirs.keys()) - {"seed"}):
+        if ours.get(key) != theirs.get(key):
+            raise ConfigError(
+                f"not repetitions of one measurement: {key} is {ours.get(key)} in {first} and {theirs.get(key)} in "
+                f"{path}; score them one by one"
+            )
 
 
 def _relative(path: Path, name: str, against: Reference) -> float:

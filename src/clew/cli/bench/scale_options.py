@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from clew.cli.bench.values import Json, parts, whole_numbers
+from clew.cli.bench.values import Json, choices, whole_numbers
 from clew.cli.options import Settings, What, parse_seconds
 from clew.errors import ConfigError
 
@@ -58,14 +58,14 @@ class ScaleOptions:
 
     def config(self) -> ScaleConfig:
         """The settings of the study."""
-        from clew.bench.scaling.study import ScaleConfig
+        from clew.bench.scaling.study import ScaleConfig, Strategy
         from clew.core.config import Document, validate
 
         names = ("recipe", "dataset", "weak", "epochs", "batch_size", "threads", "repeat", "on")
         options = {
             **{name: getattr(self, name) for name in names},
             "workers": whole_numbers(self.workers, "--workers"),
-            "strategies": parts(self.strategy),
+            "strategies": choices(self.strategy, "--strategy", get_args(Strategy)),
             "predict": whole_numbers(self.predict, "--predict"),
             "minutes": parse_seconds(self.limit, "--limit") / 60,
             "settings": list(self.settings or ()),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.markup import escape
 
 from clew.cli.bench.sending import send_result
-from clew.cli.bench.values import Json, parts
+from clew.cli.bench.values import Json, choices, parts
 from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table, takes_options
 from clew.errors import ConfigError
 
@@ -56,13 +56,13 @@ class StrategyOptions:
 
     def config(self) -> StrategyStudyConfig:
         """The settings of the study."""
-        from clew.bench.strategies.study import StrategyStudyConfig
+        from clew.bench.strategies.study import Strategy, StrategyStudyConfig
         from clew.core.config import Document, validate
 
         names = ("recipe", "dataset", "workers", "epochs", "metric", "target", "direction", "repeat")
         options = {
             **{name: getattr(self, name) for name in names},
-            "strategies": parts(self.strategy),
+            "strategies": choices(self.strategy, "--strategy", get_args(Strategy)),
             "bandwidths": parts(self.bandwidth),
             "delay": _delay_seconds(self.delay),
             "minutes": parse_seconds(self.limit, "--limit") / 60,

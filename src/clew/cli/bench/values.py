@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from clew.errors import ConfigError
+from clew.errors import ConfigError, nearest
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -14,6 +15,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def parts(text: str) -> list[str]:
     """Return the parts of a text between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def choices(text: str, option: str, allowed: Sequence[str]) -> list[str]:
+    """Return the names between commas.
+
+    Raises:
+        ConfigError: A name is not allowed, or there is none.
+    """
+    names = parts(text)
+    for name in names or [text]:
+        if name not in allowed:
+            raise ConfigError(f"{option} {name}: no such name{nearest(name, allowed)}")
+    return names
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

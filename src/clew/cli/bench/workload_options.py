@@ -70,7 +70,8 @@ class ParticleFlowOptions:
             "fixed_events": None if self.fixed_events is None else str(self.fixed_events),
             "settings": list(self.settings or ()),
         }
-        return validate(WorkloadConfig, Document(options, {}, "clew bench particleflow"))
+        places: dict[tuple[str, ...], str] = {(name,): f"--{name.replace('_', '-')} {options[name]}" for name in names}
+        return validate(WorkloadConfig, Document(options, places, "clew bench particleflow"))
 
 
 @dataclass(frozen=True, kw_only=True)

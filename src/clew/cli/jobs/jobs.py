@@ -135,11 +135,11 @@ def state_in_words(job: Job) -> str:
 
 
 def waiting_reason(client: Client, job: Job) -> str:
-    """Why no agent can start a waiting job; empty if one can."""
+    """Why a waiting job does not start: no agent can run it, or the reason of the server; empty if one can."""
     allowed = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
     alive = [each for each in allowed if each.alive]
     if job.state != "waiting" or any(job.resources.fits(each.slots) for each in alive):
-        return ""
+        return job.reason if job.state == "waiting" else ""
     reason = "no agent that may run it has enough resources" if alive else "no agent that may run it is connected"
     if alive and job.resources.container and not any(each.slots.containers for each in alive):
         reason = "no agent that may run it can run container images (Apptainer, Singularity or Podman)"
@@ -190,7 +190,7 @@ def resources_in_words(resources: Resources) -> str:
     words += [count(resources.total_gpus, "GPU")] if resources.gpus else []
     words += [f"{resources.total_memory / 1e9:.3g} GB"] if resources.total_memory else []
     words += [count(resources.nodes, "node")] if resources.nodes > 1 else []
-    words += [f"{resources.wall_time:g} s of wall time"] if resources.wall_time else []
+    words += [f"{datetime.timedelta(seconds=round(resources.wall_time))} of wall time"] if resources.wall_time else []
     words += [f"in {resources.container}"] if resources.container else []
     return ", ".join([*words, *([f"at {resources.site}"] if resources.site else [])])
 
@@ -203,7 +203,7 @@ def _show_job(client: Client, number: int, as_json: bool) -> None:
         return
     console.print(f"job {bold(job.id)}: {job.kind} {bold(job.name)}")
     why = waiting_reason(client, job)
-    for name, words in [*job_facts(job), *([("waits", why)] if why else [])]:
+    for name, words in [*job_facts(job), *([("waits", why)] if why and why != job.reason else [])]:
         console.print(f"  {name:<12} {words}", markup=False)
     for each in client.jobs.history(number):
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)

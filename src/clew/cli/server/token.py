@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,6 +110,9 @@ def _connect() -> Connection:
 def _on_database(config: Any, name: str, scopes: list[str], seconds: float | None, user: str | None) -> str:
     import getpass
 
+    pattern = str(import_server_name("clew.server.accounts.users", "USER_NAME"))
+    if user is not None and not re.fullmatch(pattern, user):
+        raise ConfigError(f"--user {user}: a name has letters, digits and . _ @ + - only, at most 64")
     opened = import_server_name("clew.server.service", "Service")
     if not Path(config.folder).is_dir() and config.database is None:
         typer.secho(f"creating {config.folder}", dim=True, err=True)  # standard output has the token only

@@ -48,7 +48,12 @@ def _dataset(order: JobOrder, root: AgentFolder) -> str | None:
     location = find_dataset(order.dataset, [*folders, root.datasets, *stored])
     if location is None and order.locations:
         raise RunError(f"the dataset {order.dataset} is not at {' or '.join(order.locations)}, as seen from this agent")
-    return location or order.dataset
+    if location is None:
+        raise RunError(
+            f"no dataset has the key {order.dataset}, on the server or in the agent's folder; the page Datasets of the "
+            "dashboard lists keys, and `clew submit --kind prepare` makes a dataset"
+        )
+    return location
 
 
 def _option(name: str, value: str | None) -> list[str]:

@@ -78,5 +78,5 @@ class Caller:
         number = connection.execute(sa.select(groups.c.id).where(groups.c.name == name)).scalar()
         allowed = number == of_job if self.job is not None else self.admin or number in self.groups
         if number is None or not allowed:
-            raise RequestError(404, f"no such group: {name}", where="group", hint="name one you are in")
+            raise RequestError(404, f"no such group: {name}", where="group", hint="name one that you are a member of")
         return int(number)

@@ -10,6 +10,9 @@ from clew.server.database.tables import groups, users
 from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError, not_found
 
+USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
+"""Names of users that an administrator may give."""
+
 
 def add_user(transaction: Transaction, name: str, *, admin: bool = False) -> int:
     """Add a user and return the user's id.

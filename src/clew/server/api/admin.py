@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from clew.server.accounts.audit import record_action
 from clew.server.accounts.caller import Caller
-from clew.server.accounts.users import add_user, group_id, user_id
+from clew.server.accounts.users import USER_NAME, add_user, group_id, user_id
 from clew.server.api.dependencies import (
     PROBLEMS,
     Admin,
@@ -30,7 +30,7 @@ from clew.server.database.writer import Transaction
 from clew.server.problems import RequestError
 
 router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS, route_class=BoundedRoute)
-PathName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+PathName = Annotated[str, Path(min_length=1, max_length=64, pattern=USER_NAME)]
 
 
 class NewUser(Body):
@@ -126,7 +126,9 @@ async def change_user(service: ServiceOf, caller: Admin, name: PathName, body: U
             transaction.execute(users.update().where(users.c.id == number).values(values))
             record_action(transaction, caller, "change user", f"user:{number}", **values)
             transaction.after_commit.append(service.tokens.clear)
-        return UserInfo(**transaction.execute(sa.select(users).where(users.c.id == number)).mappings().one())
+        row = transaction.execute(sa.select(users).where(users.c.id == number)).mappings().one()
+        query = sa.select(groups.c.name).join(members).where(members.c.user == number).order_by(groups.c.name)
+        return UserInfo(**row, groups=list(transaction.execute(query).scalars()))
 
     return await service.write_async(work)
 

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from clew.client.job import Data
 from clew.core.config import Section
 from clew.server.accounts.caller import Caller
+from clew.server.accounts.users import USER_NAME
 from clew.server.problems import Problem, RequestError, forbidden, not_found
 from clew.server.service import Service
 
@@ -41,7 +42,7 @@ Search = Annotated[str, Field(max_length=200), AfterValidator(_without_zero)]
 Name = Annotated[
     str, AfterValidator(_without_zero), Field(min_length=1, max_length=200, pattern=r"^[^/\\\s][^\\\n\r\t]*$")
 ]
-Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+Word = Annotated[str, Field(min_length=1, max_length=64, pattern=USER_NAME)]
 Number = Annotated[int, Path(ge=1, le=MAX_ID, description="The id.")]
 Document = Data
 
@@ -128,7 +129,8 @@ def require_scope(caller: Caller, *scopes: str) -> Caller:
         RequestError: it has none of them (403).
     """
     if not caller.scopes.intersection(scopes):
-        raise forbidden(f"this token lacks the scope {' or '.join(scopes)}")
+        hint = f"an administrator can make one that has it: `clew token create NAME --scope {scopes[0]} --user USER`"
+        raise forbidden(f"this token lacks the scope {' or '.join(scopes)}", hint)
     return caller
 
 

@@ -179,7 +179,7 @@ async def _stream(service: Service, caller: Caller, job: int, attempt: int | Non
 
 def _job_detail(service: Service, caller: Caller, job: int) -> JobDetail:
     with service.database.read() as connection:
-        return job_rows.job_detail(connection, caller, job)
+        return job_rows.job_detail(connection, caller, job, quota=service.config.limits.quota_jobs)
 
 
 def _log_part(service: Service, job: Job, attempt: int | None, begin: int, limit: int) -> JobLogPart:

@@ -12,7 +12,7 @@ from clew.server.accounts.caller import Caller
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import size
-from clew.server.dashboard.run_cards import run_cards
+from clew.server.dashboard.run_cards import run_cards, short_recipe
 from clew.server.database.tables import datasets, runs
 from clew.server.problems import not_found
 
@@ -59,27 +59,32 @@ def dataset(request: Request, viewer: layout.Viewer, key: Key) -> Response:
     return layout.page(request, "dataset.html", "datasets", dataset=values, facts=facts, runs=cards, manifest=manifest)
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _shards(manifest: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the shards of every split; clients send manifests, so anything may be in them."""
+    splits = manifest.get("splits")
+    return {
+        str(split): [each for each in part if isinstance(each, dict)]
+        for split, part in (splits if isinstance(splits, dict) else {}).items()
+        if isinstance(part, list)
+    }
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _dataset_values(row: dict[str, Any]) -> dict[str, Any]:
     """Return the values that templates show of a dataset, from its manifest."""
     manifest = row["manifest"] if isinstance(row["manifest"], dict) else {}
-    shards = [each for each in _list(manifest.get("shards")) if isinstance(each, dict)]
-    splits: dict[str, int] = {}
-    for shard in shards:
-        count = shard.get("samples", 0)
-        splits[str(shard.get("split", ""))] = splits.get(str(shard.get("split", "")), 0) + (
-            count if isinstance(count, int) else 0
-        )
-    total = sum(each["bytes"] for each in shards if isinstance(each.get("bytes"), int))
+    shards = _shards(manifest)
+    counts = {split: sum(_whole(each.get("events")) for each in part) for split, part in shards.items()}
+    total = sum(_whole(each.get("bytes")) for part in shards.values() for each in part)
     return {
         "key": row["key"],
         "path": row["location"],
-        "recipe": str(manifest.get("recipe", "")) or row["name"],
-        "samples": sum(splits.values()) or None,
-        "splits": " · ".join(f"{name} {count:,}" for name, count in splits.items()),
+        "recipe": short_recipe(str(manifest.get("recipe", "")) or row["name"]),
+        "samples": sum(counts.values()) or None,
+        "splits": " · ".join(f"{split} {count:,}" for split, count in counts.items()),
         "size": total or None,
         "created": row["created"],
         "manifest": manifest,
@@ -100,7 +105,7 @@ def _unregistered(connection: sa.Connection, viewer: Caller, run_counts: dict[st
         {
             "key": key,
             "path": "",
-            "recipe": recipe,
+            "recipe": short_recipe(recipe or ""),
             "samples": None,
             "splits": "",
             "size": None,

@@ -52,7 +52,7 @@ def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
     """The page of a job: its state, its history and its log."""
     service = request.app.state.service
     with service.database.read() as connection:
-        detail = job_detail(connection, viewer, number)
+        detail = job_detail(connection, viewer, number, quota=service.config.limits.quota_jobs)
         events = job_history(connection, number, limit=200)
         study = detail.study or connection.scalar(sa.select(studies.c.id).where(studies.c.job == number).limit(1))
     log = JobLogs(service.config.folder).tail(number, detail.attempt, _LOG_BYTES)

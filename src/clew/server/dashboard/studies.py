@@ -227,7 +227,11 @@ def _facts(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> list[str]:
     settings = [f"{name} {_mapping(tune[name]).get('name', '')}" for name in ("sampler", "pruner") if name in tune]
     external = facts.get(EXTERNAL_FACT) and _state(row, all_trials) != "finished"
     settings += ["trials are proposed elsewhere"] if external else []
-    return [*goals, f"{len(_mapping(row.space))} parameters", *settings, f"{len(all_trials)} trials"]
+    return [*goals, _count(len(_mapping(row.space)), "parameter"), *settings, _count(len(all_trials), "trial")]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _trial_values(each: dict[str, Any]) -> dict[str, Any]:

@@ -75,18 +75,37 @@ def list_jobs(
     return [Job.model_validate(_job_values(row)) for row in connection.execute(query).mappings()]
 
 
-def job_detail(connection: sa.Connection, caller: Caller, job: int) -> JobDetail:
+def job_detail(connection: sa.Connection, caller: Caller, job: int, *, quota: int | None = None) -> JobDetail:
     """Return a job with all that it was submitted with.
+
+    Args:
+        connection: An open connection.
+        caller: The job is returned as this caller may see it.
+        job: Id of the job.
+        quota: Running jobs per user, for users without a quota of their own. With it, the reason of a waiting job says
+            whether the quota holds it back.
 
     Raises:
         RequestError: there is none that the caller may see (404).
     """
-    visible_job(connection, caller, job)
+    owner = int(visible_job(connection, caller, job).owner)
     row = connection.execute(_select_jobs(detail=True).where(jobs.c.id == job)).mappings().one()
     facts = row["facts"] or {}
     detail = {"spec": row["spec"], "arguments": row["arguments"], "files": row["files"] or {}}
     detail |= {"target_job": facts.get("of"), "store": facts.get("store")}
-    return JobDetail.model_validate({**_job_values(row), **detail})
+    result = JobDetail.model_validate({**_job_values(row), **detail})
+    if quota is not None and result.state == "waiting" and not result.reason:
+        return result.model_copy(update={"reason": _quota_reason(connection, owner, quota)})
+    return result
+
+
+def _quota_reason(connection: sa.Connection, owner: int, default: int) -> str:
+    """Say that an owner has as many running jobs as allowed; empty if more may start."""
+    name, own = connection.execute(sa.select(users.c.name, users.c.quota_jobs).where(users.c.id == owner)).one()
+    limit = default if own is None else own
+    query = sa.select(sa.func.count()).where(jobs.c.owner == owner, jobs.c.state.in_(ACTIVE_STATES))
+    running = connection.scalar(query) or 0
+    return "" if running < limit else f"quota: {running} jobs of {name} run, and no more than {limit} may"
 
 
 def job_history(connection: sa.Connection, job: int, *, limit: int, after: int = 0) -> list[dict[str, Any]]:

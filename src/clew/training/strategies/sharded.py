@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
@@ -45,9 +46,11 @@ class Sharded(ProcessGroupStrategy):
         super().distribute(model)
         if self.synchronizes_buffers:
             synchronize_batch_norm(model, self)
-        for block in _find_blocks(model):
-            fully_shard(block)
-        self._networks = [fully_shard(network) for network in (_find_networks(model) if self.alternates else [model])]
+        networks = _find_networks(model) if self.alternates else [model]
+        for part in (*_find_blocks(model), *networks):
+            part.register_forward_hook(_copy_views)  # before fully_shard, which watches what this returns
+            fully_shard(part)
+        self._networks = [network for network in networks if isinstance(network, FSDPModule)]
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)  # sums: they are divided by the weights of all ranks
@@ -118,6 +121,11 @@ def _find_blocks(model: nn.Module) -> list[nn.Module]:
         else:
             blocks += _find_blocks(child)
     return blocks
+
+
+def _copy_views(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+    """Return the output without views: a loss that changes a view in place would lose the hook that gathers weights."""
+    return tree_map_only(Tensor, lambda tensor: tensor.clone() if tensor._is_view() else tensor, output)
 
 
 def _find_networks(model: nn.Module) -> list[nn.Module]:
