@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clew.errors import nearest
+
 _CLASS = re.compile(r"\[(\^?)((?:\\.|[^\]\\])+)\]")
 _RANGES = {"A-Z": "letters", "a-z": "letters", "0-9": "digits", "a-f": "letters a to f"}
 _EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
@@ -25,6 +27,10 @@ def validation_text(detail: Mapping[str, Any]) -> str:
     """
     if detail.get("type") in _EXPECTED:
         return _EXPECTED[str(detail["type"])]
+    if detail.get("type") == "literal_error":
+        names = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+        suggestion = nearest(str(detail.get("input", "")), names)
+        return f"{detail['msg']}{suggestion if 'did you mean' in suggestion else ''}"
     if detail.get("type") != "string_pattern_mismatch":
         return str(detail["msg"]).removeprefix("Value error, ")
     value, pattern = str(detail.get("input", ""))[:60], str(detail.get("ctx", {}).get("pattern", ""))
