@@ -16,7 +16,7 @@ class Cut(BaseModel):
 
 @pytest.mark.parametrize(
     ("given", "end"),
-    [("medain", "'median' or 'band'; did you mean 'median'?"), ("xyz", "'median' or 'band'"), (3, "'median' or 'band'")],
+    [("medin", "'median' or 'band'; did you mean 'median'?"), ("xyz", "'median' or 'band'"), (3, "'median' or 'band'")],
 )
 def test_a_choice_that_nearly_fits_is_suggested(given: object, end: str) -> None:
     with pytest.raises(ValidationError) as raised:
