@@ -176,6 +176,8 @@ NOT_RUN = tuple(
         ("docs/howto/processes.md", "srun", SLURM),
         ("docs/howto/service.md", "pip install", INSTALLS),
         ("docs/howto/service.md", "rsync", "another program, which copies a folder"),
+        ("docs/howto/bench.md", "clew bench scale...--on", SLURM),
+        ("docs/howto/sites.md", "clew bench scale...--on", SLURM),
         ("docs/howto/sites.md", "clew follow", SLURM),
         ("docs/howto/sites.md", "clew logs", SLURM),
         ("docs/howto/sites.md", "clew stop", SLURM),

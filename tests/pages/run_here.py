@@ -42,6 +42,7 @@ class Page:
 
 
 SERVE = "clew serve --no-agent --port {new port}"
+SLURM = "clew site add mycluster --set scheduler=slurm"
 LOGIN = "clew login http://127.0.0.1:{port} < token"
 SERVED = ("clew serve", "clew serves")
 API = 'curl -sf -H "Authorization: Bearer $(head -1 token)"'
@@ -56,8 +57,12 @@ RUN_HERE: dict[str, Page] = {
     "docs/howto/agents.md": Page(
         presumes=("dataset", "study_file"),
         replaced=(("--idle 10m", "--idle 1s"), ("/shared/data", "{here}/dataset")),
-        before=(("clew agent$", (SERVE, LOGIN)), ("clew agent --group", (GROUP, f"{MEMBERS}/$(id -un)"))),
-        added=(("clew agent", "--folder agent-{unique} --name agent-{unique}"),),
+        before=(
+            ("clew agent$", (SERVE, LOGIN)),
+            ("clew agent --group", (GROUP, f"{MEMBERS}/$(id -un)")),
+            ("clew submit", (SLURM,)),
+        ),
+        added=(("clew agent", "--folder agent-{unique} --name agent-{unique}"), ("clew submit", "--dry-run")),
         background=(SERVED, ("clew agent --group", AGENT), ("clew agent --cpus", AGENT), ("clew agent$", AGENT)),
     ),
     "docs/howto/async.md": Page(
@@ -75,20 +80,14 @@ RUN_HERE: dict[str, Page] = {
         ),
     ),
     "docs/howto/bench.md": Page(
-        replaced=(
-            *TWO,
-            ("--events 2000", "--events 100"),
-            ("--predict 8,64", "--predict 8 --workers 1,2"),
-            ("1,2,8,16", "1,2"),
-        ),
-        added=(SMALL_BENCH, ("clew bench scale...--weak", "--workers 1,2"), ("clew bench scale...--on", "--dry-run")),
+        replaced=(*TWO, ("--events 2000", "--events 100"), ("8,64", "8 --workers 1,2")),
+        added=(SMALL_BENCH, ("clew bench scale...--weak", "--workers 1,2")),
         before=(
-            ("clew bench scale...--on", ("clew site add mycluster --set scheduler=slurm",)),
             (
-                "clew bench scale tracking --dataset dataset --workers 1,2,4$",
+                "clew bench scale",
                 (
-                    "clew data generate tracking --events 100 --output events",
-                    "clew prepare tracking --input events --output dataset",
+                    "clew data generate tracking --events 100 --output before",
+                    "clew prepare tracking --input before --output dataset",
                 ),
             ),
         ),
@@ -97,7 +96,7 @@ RUN_HERE: dict[str, Page] = {
     "docs/howto/containers.md": Page(
         presumes=("dataset", "study_file"),
         before=(
-            ("clew train my.yaml --on mycluster", ("clew site add mycluster --set scheduler=slurm",)),
+            ("clew train my.yaml --on mycluster", (SLURM,)),
             (
                 "clew train my.yaml --on panda",
                 ("clew site add panda --set scheduler=panda --set container=docker://a/b --set panda.out=user.me",),
@@ -131,13 +130,15 @@ RUN_HERE: dict[str, Page] = {
         background=(SERVED,),
     ),
     "docs/howto/jobs.md": Page(
-        presumes=("data", "net", "study_file"),
+        presumes=("data", "dataset", "net", "study_file"),
         replaced=(
             ("127.0.0.1:8470", "127.0.0.1:{port} < token"),
             ("--epochs 5", "--epochs 1 --set model.hidden=8"),
             ("'/data/*.h5'", "'{here}/a*.h5' --epochs 1"),
             ("clew stop 12", "clew stop 2"),
-            (" 12", " 3"),
+            ("jobs 12", "jobs 3"),
+            ("follow 12", "follow 3"),
+            ("logs 12", "logs 3"),
         ),
         added=(("clew serve", "--port {new port}"),),
         background=(SERVED,),
@@ -169,7 +170,7 @@ RUN_HERE: dict[str, Page] = {
     ),
     "docs/howto/runs.md": Page(
         presumes=("two_trainings",),
-        replaced=(("get 17", "get 1"),),
+        replaced=(("get 17", "get 1 --output again"),),
         before=(("clew runs list --server", (SERVE, LOGIN, "clew runs push runs/tracking-001")),),
         background=(SERVED,),
     ),
@@ -191,7 +192,11 @@ RUN_HERE: dict[str, Page] = {
     ),
     "docs/howto/sites.md": Page(
         presumes=("events", "dataset", "study_file", "two_runs"),
-        added=(("clew...--on mycluster", "--dry-run"), ("clew...--on pool", "--dry-run")),
+        added=(
+            ("clew tune...--on mycluster", "--as array"),
+            ("clew...--on mycluster", "--dry-run"),
+            ("clew...--on pool", "--dry-run"),
+        ),
     ),
     "docs/howto/slow-training.md": Page(presumes=("two_runs", "dataset"), added=(TRAIN,)),
     "docs/howto/storage.md": Page(
@@ -229,19 +234,24 @@ RUN_HERE: dict[str, Page] = {
     "docs/howto/tune.md": Page(
         presumes=("dataset", "study_file"),
         replaced=(("--trials 40", "--trials 2"), ("--trials 80", "--trials 3"), ("-n 9", "-n 3")),
-        before=(("clew tune run...--on", ("clew site add mycluster --set scheduler=slurm",)),),
-        added=(("clew tune run...--on", "--dry-run"),),
+        before=(("clew tune run...--on", (SLURM,)),),
+        added=(("clew tune run...--on", "--as array --dry-run"),),
     ),
     "docs/index.md": Page(presumes=("net", "root_files"), added=(("clew train", "--epochs 1"),)),
     "docs/reference/recipes/fastsim.md": Page(
         files=(("gan.yaml", "yaml", 0),),
         replaced=(
-            ("--events 20000", "--events 64"),
-            ("--events 100000", "--events 32"),
+            ("--events 20000", "--events 300"),
+            ("--events 100000 --energy 1:100", "--events 32 --energy 5:50"),
             ("generated.h5", "showers.h5"),
             ("geant4.h5", "events"),
         ),
-        added=(("clew train", "--epochs 1"),),
+        added=(
+            ("clew train", "--epochs 1 --set quality.seeds=0"),
+            ("clew evaluate...--against", "--set quality.seeds=0"),
+            ("clew bench scale", "--set train.epochs=1"),
+            ("clew tune run", "--trials 2 --set train.epochs=1"),
+        ),
     ),
     "docs/reference/recipes/lartpc-generator.md": Page(
         replaced=(("--events 1000", "--events 5"), ("--events 100 ", "--events 2 "))

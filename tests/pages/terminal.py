@@ -17,6 +17,8 @@ from tests.cli import Outcome, clew
 
 SHELL = re.compile(r"[|<>$;&]|^(?!clew )")
 """A line with one of these is run by bash: a pipe, a redirection, a variable, another program than clew."""
+NOTES = ("This is the only time it is shown.",)
+"""What may be on stderr though all is right."""
 
 
 def _needs_shell(line: str) -> bool:
@@ -118,6 +120,7 @@ def _with_programs() -> dict[str, str]:
 
 def failure(line: str, outcome: Outcome) -> str:
     """What is wrong with the outcome of a line: a code other than 0, or a warning; empty if it is right."""
-    if outcome.code == 0 and (not outcome.err or _needs_shell(line)):
+    quiet = not outcome.err or any(note in outcome.err for note in NOTES)
+    if outcome.code == 0 and (quiet or _needs_shell(line)):
         return ""
     return f"{line}\n  exit code {outcome.code}\n  {outcome.out[-600:]}\n  {outcome.err[-1500:]}"
