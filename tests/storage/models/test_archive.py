@@ -162,7 +162,7 @@ def test_the_url_of_a_folder_is_a_path(dataset: Dataset, tmp_path: Path, monkeyp
     run = clew.train(small.recipe, f"file://{dataset.path}", config=small.train, output=output)
     assert run.path == tmp_path / "runs" / "mine" and sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
     assert models.open_run(output).path == run.path
-    assert clew.evaluate(run, f"file://{dataset.path}").metrics.keys() == clew.evaluate(run).metrics.keys()
+    assert clew.evaluate(run, data=f"file://{dataset.path}").metrics.keys() == clew.evaluate(run).metrics.keys()
 
 
 def test_a_dataset_is_prepared_into_a_store(events: Path, dataset: Dataset, tmp_path: Path) -> None:
