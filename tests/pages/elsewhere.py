@@ -35,6 +35,7 @@ PANDA = "tests/jobs/launchers/test_panda_tasks.py::"
 TASK = f"{PANDA}test_a_script_is_submitted_recorded_listed_followed_and_returns_its_metrics"
 POINT = "tests/tuning/test_panda.py::test_a_point_is_evaluated_in_the_working_folder"
 DOCTOR = "tests/jobs/launchers/test_doctor.py::test_a_machine_that_runs_these_tests_passes_all_checks"
+DISTILLED = "tests/recipes/fastsim/test_generation.py::test_the_distilled_flow_keeps_the_layers_of_its_teacher"
 HOSTS = "tests/bench/test_strategies.py::test_a_study_on_real_hosts"
 
 BY_OTHER_TESTS = tuple(
@@ -111,6 +112,8 @@ BY_OTHER_TESTS = tuple(
             "tests/tuning/test_panda.py::test_the_real_client_carries_both_commands",
         ),
         ("docs/howto/upgrade.md", "clew doctor", DOCTOR),
+        ("docs/reference/recipes/fastsim.md", "clew train fastsim...model.kind=flow", DISTILLED),
+        ("docs/reference/recipes/fastsim.md", "clew train fastsim...model.kind=distilled", DISTILLED),
         ("docs/reference/recipes/fastsim.md", "clew bench strategies", HOSTS),
         ("docs/howto/trees.md", "", "tests/models/test_estimators_page.py::test_every_command_runs"),
         (

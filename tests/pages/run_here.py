@@ -51,7 +51,7 @@ MEMBERS = f"{API} -X PUT http://127.0.0.1:{{port}}/api/v1/groups/trackers/member
 AGENT = "serves http"
 HERE = ("s3://bucket", "file://{here}/bucket")
 TWO = (("--workers 4", "--workers 2"), ("--workers 8", "--workers 2"), ("1,2,4", "1,2"))
-SMALL_BENCH = ("clew bench scale tracking", "--set model.hidden=8 --set train.epochs=1")
+SMALL_BENCH = ("clew bench scale tracking", "--set model.hidden=8 --epochs 1")
 
 RUN_HERE: dict[str, Page] = {
     "docs/howto/agents.md": Page(
@@ -249,7 +249,7 @@ RUN_HERE: dict[str, Page] = {
         added=(
             ("clew train", "--epochs 1 --set quality.seeds=0"),
             ("clew evaluate...--against", "--set quality.seeds=0"),
-            ("clew bench scale", "--set train.epochs=1"),
+            ("clew bench scale", "--epochs 1"),
             ("clew tune run", "--trials 2 --set train.epochs=1"),
         ),
     ),
@@ -257,13 +257,13 @@ RUN_HERE: dict[str, Page] = {
         replaced=(("--events 1000", "--events 5"), ("--events 100 ", "--events 2 "))
     ),
     "docs/reference/recipes/lartpc.md": Page(
-        replaced=(*TWO, ("--events 1000", "--events 20")),
-        added=(("clew train", "--epochs 1"), ("clew bench scale", "--set train.epochs=1")),
+        replaced=(*TWO, ("--events 1000", "--events 12"), ("--workers 1,2", "--workers 2")),
+        added=(("clew train", "--epochs 1"), ("clew bench scale", "--epochs 1")),
     ),
     "docs/reference/recipes/tracking-acts.md": Page(
         replaced=(
-            ("--events 400", "--events 4"),
-            ("--events 32", "--events 2"),
+            ("--events 400", "--events 20"),
+            ("--events 32", "--events 12"),
             ("train.epochs=16", "train.epochs=1"),
             ("gun.pileup=100", "gun.pileup=2"),
         ),
