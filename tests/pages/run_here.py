@@ -241,7 +241,8 @@ RUN_HERE: dict[str, Page] = {
     "docs/reference/recipes/fastsim.md": Page(
         files=(("gan.yaml", "yaml", 0),),
         replaced=(
-            ("--events 20000", "--events 300"),
+            ("--events 20000", "--events 230"),
+            ("--workers 1,2", "--workers 2"),
             ("--events 100000 --energy 1:100", "--events 32 --energy 5:50"),
             ("generated.h5", "showers.h5"),
             ("geant4.h5", "events"),
@@ -250,7 +251,7 @@ RUN_HERE: dict[str, Page] = {
             ("clew train", "--epochs 1 --set quality.seeds=0"),
             ("clew evaluate...--against", "--set quality.seeds=0"),
             ("clew bench scale", "--epochs 1"),
-            ("clew tune run", "--trials 2 --set train.epochs=1"),
+            ("clew tune run", "--trials 1 --set train.epochs=1"),
         ),
     ),
     "docs/reference/recipes/lartpc-generator.md": Page(

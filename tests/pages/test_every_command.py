@@ -8,13 +8,13 @@ import re
 import pytest
 
 from tests.pages.commands import PAGES, ROOT, blocks, commands
-from tests.pages.elsewhere import BY_OTHER_TESTS, NOT_RUN, Elsewhere
+from tests.pages.elsewhere import BY_OTHER_TESTS, NOT_RUN, Elsewhere, starts_with
 from tests.pages.run_here import RUN_HERE
 from tests.pages.scenes import SCENES
 
 HELP = (
-    "no test runs this command. Add the page to tests/pages/run_here.py, or, in tests/pages/elsewhere.py, name the test "
-    "that runs the command (BY_OTHER_TESTS) or the reason why none does (NOT_RUN)"
+    "no test runs this command. Add the page to tests/pages/run_here.py, or, in tests/pages/elsewhere.py, name the "
+    "test that runs the command (BY_OTHER_TESTS) or the reason why none does (NOT_RUN)"
 )
 WORDS = ("clew", "mpiexec", "torchrun", "srun")
 
@@ -59,3 +59,6 @@ def test_what_makes_a_page_small_is_about_its_commands(page: str) -> None:
     lines = commands(page)
     assert lines and set(here.presumes) <= set(SCENES)
     assert all(number < len(blocks(page, language)) for _, language, number in here.files)
+    lines += [line for _, before in here.before for line in before]
+    for start, _ in (*here.added, *here.before, *here.background):
+        assert any(starts_with(line, start) for line in lines), f"delete what is about '{start}'"
