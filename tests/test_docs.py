@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from clew.cli.main import app
 from clew.data.table import Table
+from tests.pages.commands import commands
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -31,8 +33,8 @@ def test_links_lead_to_files(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_exist(page: Path) -> None:
     command: Any = typer.main.get_command(app)
-    for line in "\n".join(_blocks(page, "sh")).splitlines():
-        words = line.partition("#")[0].split()
+    for line in commands(str(page.relative_to(ROOT))):
+        words = shlex.split(line)
         if words[:1] == ["make"]:
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), line
         elif words[:1] == ["clew"]:

@@ -56,7 +56,7 @@ def test_itwinai() -> None:
 
 def test_ariadne() -> None:
     page = HOWTO / "from-ariadne.md"
-    Path("train.cfg").write_text(_blocks(page, "text")[1])
+    Path("train.cfg").write_text(_blocks(page, "text")[0])
     assert _run_commands(page) == 4
     settings = clew.Run.open("runs/graphs").config().data
     assert settings["model"]["hidden"] == 32 and settings["train"]["batch_size"] == 16

@@ -23,12 +23,17 @@ from torch import nn
 def build():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 3))
 """
+JOB = (
+    "mpirun -np 3 ./MPIDriver.py cnn.json train_list.txt val_list.txt --features-name images --labels-name labels "
+    "--loss categorical_crossentropy --epochs 1"
+)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A Keras architecture, a torch model, HDF5 files with one column per class, and lists of them."""
     saved(cnn(), tmp_path / "cnn.json")
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\nmodule load mpi\n{JOB}\n")
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "data").mkdir()
     for kind, files in {"train": 2, "val": 1}.items():

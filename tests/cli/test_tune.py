@@ -107,6 +107,18 @@ def test_mistakes_get_one_line(folder: Path, words: tuple[str, ...], message: st
     assert not (folder / "studies").exists()
 
 
+@pytest.mark.parametrize(("mode", "code"), [("trials", 2), ("array", 0)])
+def test_a_dry_run_at_a_site_submits_and_makes_nothing(
+    folder: Path, mode: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_SITES", str(folder / "sites"))
+    clew("site", "add", "alps", "--set", "scheduler=slurm")
+    outcome = clew("tune", "run", "my.yaml", "--on", "alps", "--as", mode, "--dry-run")
+    assert (outcome.code, "#SBATCH --array" in outcome.out) == (code, code == 0), outcome
+    assert "--dry-run cannot print the jobs of trials" in outcome.err or code == 0
+    assert not (folder / "studies").exists()
+
+
 def test_run_may_be_left_out(folder: Path) -> None:
     outcome = script("tune", "my.yaml", "--set", "tune.objective=efficiency", folder=folder)
     assert outcome.code == 2 and "write val/METRIC" in outcome.err

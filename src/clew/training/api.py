@@ -320,7 +320,7 @@ def _split_output(output: str | Path | None, store: Any) -> tuple[str | Path | N
         ConfigError: Both `output` and `store` name a store.
     """
     if output is None or not storage.is_url(str(output)):
-        return output, store
+        return output if output is None else storage.local_path(str(output)), store
     if store is not None:
         raise ConfigError(f"--output {storage.mask_secrets(str(output))} stores the run; leave out train.store")
     name = storage.base_name(str(output))

@@ -154,6 +154,17 @@ def test_a_dataset_in_a_store_is_trained_on(dataset: Dataset, tmp_path: Path, mo
     assert json.loads(storage.read(f"{place}/runs/mine", "clew.json"))["run"] == "mine"
 
 
+@pytest.mark.slow
+def test_the_url_of_a_folder_is_a_path(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1"])
+    output = f"file://{tmp_path}/runs/mine"
+    run = clew.train(small.recipe, f"file://{dataset.path}", config=small.train, output=output)
+    assert run.path == tmp_path / "runs" / "mine" and sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+    assert models.open_run(output).path == run.path
+    assert clew.evaluate(run, data=f"file://{dataset.path}").metrics.keys() == clew.evaluate(run).metrics.keys()
+
+
 def test_a_dataset_is_prepared_into_a_store(events: Path, dataset: Dataset, tmp_path: Path) -> None:
     place = f"memory://{tmp_path.name}/dataset"
     prepared = clew.prepare("tracking", input=[str(events)], output=place, workers=1)

@@ -56,6 +56,8 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
     folder = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     parallel = config.parallel or _PARALLEL
     if mode == "trials":
+        if site.values["dry_run"]:
+            raise ConfigError("--dry-run cannot print the jobs of trials: each is submitted when it has been proposed")
         launcher = _launcher(site, folder, config.ranks)
         executor = partial(_executor, launcher, parallel)
         run.coordinate(source, settings, str(folder), join=options["join"], executor=executor)
@@ -66,7 +68,8 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
         return SiteWork("tune", folder, task, workers=parallel * config.ranks + 1, requeue=True)
     if mode != "array":
         raise ConfigError(f"--as {mode}{nearest(mode, MODES)}")
-    open_or_create(template, folder)
+    if not site.values["dry_run"]:
+        open_or_create(template, folder)
     task = command_task(["tune", "run", "--resume", str(folder), "--join", "--parallel", "1"])
     request = {"array": parallel, "cpus": config.ranks * (site.values["cpus"] or site.profile.cpus)}
     return SiteWork("tune", folder, task, request=request)

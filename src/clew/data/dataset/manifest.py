@@ -163,7 +163,7 @@ class Dataset:
 
     def __init__(self, path: str | Path) -> None:
         location = storage.check_scheme(str(path))
-        self.path = storage.folder(location) if storage.is_url(location) else Path(path)
+        self.path = storage.folder(location)
         self.manifest = Manifest.load(self.path / MANIFEST)
 
     def __repr__(self) -> str:
