@@ -22,6 +22,7 @@ from clew import Run
 from clew.client.submission import submission
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RecipeError, RunError
+from clew.models.estimators.lookup import reference_of
 from clew.training.api import resume
 from tests.cli import clew as command
 from tests.training import validations
@@ -201,6 +202,12 @@ def test_objects_pipelines_and_recipes(place: Path, tmp_path: Path) -> None:
     clew.prepare(str(place / "recipe.py"), input=[str(place / "events.h5")], output=str(tmp_path / "dataset"))
     run = clew.train(str(place / "recipe.py"), tmp_path / "dataset", output=tmp_path / "run", progress=False)
     assert {"loss", "accuracy"} <= clew.evaluate(Run.open(run.path), split="val").metrics.keys()
+
+
+@pytest.mark.parametrize("kind", [xgboost.XGBClassifier, lightgbm.LGBMClassifier, RandomForestClassifier])
+def test_an_object_is_made_again_from_what_was_chosen(kind: Any) -> None:
+    place, arguments = reference_of(kind(max_depth=4))
+    assert (place, arguments) == (f"{kind.__module__}:{kind.__name__}", {"max_depth": 4})
 
 
 @pytest.mark.parametrize("kind", ["absolute", "zero"])

@@ -78,6 +78,13 @@ def two_runs(request: pytest.FixtureRequest) -> None:
         shutil.copytree(trained.path, Path("runs") / name)
 
 
+def runs_a_and_b(request: pytest.FixtureRequest) -> None:
+    """`runs/a` and `runs/b`, trained on this dataset."""
+    trained: Run = request.getfixturevalue("run")
+    for name in ("a", "b"):
+        shutil.copytree(trained.path, Path("runs") / name)
+
+
 def two_trainings(request: pytest.FixtureRequest) -> None:
     """The same names, trained by the command line, which saves what it prints."""
     dataset(request)
@@ -202,6 +209,7 @@ SCENES: dict[str, Callable[[pytest.FixtureRequest], None]] = {
         program,
         real_events,
         root_files,
+        runs_a_and_b,
         study_file,
         study_file_too,
         tagger_run,

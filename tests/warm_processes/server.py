@@ -209,7 +209,8 @@ def _exit(code: int) -> None:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
-            stream.flush()
+            if not stream.closed:
+                stream.flush()
         except (OSError, ValueError):
             code = code or 120  # as Python does
     if code < 0:

@@ -105,8 +105,7 @@ def reference_of(estimator: Any) -> tuple[str, dict[str, Any]]:
         ConfigError: It cannot be made again from its class and plain numbers and texts.
     """
     kind = type(estimator)
-    defaults = {name: item.default for name, item in inspect.signature(kind).parameters.items()}
-    values = estimator.get_params(deep=False)
+    defaults, values = _defaults(kind), estimator.get_params(deep=False)
     arguments = {name: value for name, value in values.items() if name not in defaults or value is not defaults[name]}
     importable = kind.__module__ != "__main__" and getattr(sys.modules.get(kind.__module__), kind.__name__, 0) is kind
     try:
@@ -119,3 +118,14 @@ def reference_of(estimator: Any) -> tuple[str, dict[str, Any]]:
             f'estimator="file.py:name"'
         )
     return f"{kind.__module__}:{kind.__qualname__}", arguments
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    """Return the parameters of an estimator that was made without arguments, as far as they are known.
+
+    The signature does not name them all: that of xgboost's classifier has `**kwargs`.
+    """
+    try:
+        return dict(kind().get_params(deep=False))
+    except TypeError:  # one that needs an argument
+        return {name: item.default for name, item in inspect.signature(kind).parameters.items()}
