@@ -95,7 +95,7 @@ def test_an_unknown_key_is_reported_with_its_line_and_the_nearest(tmp_path: Path
 
 def test_a_wrong_value_is_reported_with_its_line(tmp_path: Path) -> None:
     path = yaml(tmp_path, "recipe: tracking\ntrain:\n  epochs: 3\n  batch_size: many\n")
-    with pytest.raises(ConfigError, match=r"my\.yaml:4: train\.batch_size: .*integer.*'many'"):
+    with pytest.raises(ConfigError, match=r"my\.yaml:4: train\.batch_size: .*whole number.*'many'"):
         load_settings(path)
 
 

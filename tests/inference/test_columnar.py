@@ -110,7 +110,7 @@ def test_a_file_that_was_replaced_is_read_again(folder: Path, tmp_path: Path) ->
     first = clew.predict(model, events, trust=True)["output"]
     run = clew.train(
         str(folder / "net.py:build"), str(folder / "nano.root"), features=FEATURES, labels="label", epochs=1,
-        seed=5, output=tmp_path / "run",
+        scale="standard", seed=5, output=tmp_path / "run",
     )  # fmt: skip
     clew.export(run, to="onnx", output=model, replace=True)
     assert not np.allclose(first, clew.predict(model, events)["output"])

@@ -111,7 +111,7 @@ def test_a_model_of_lists_has_one_input_for_items_and_one_for_the_mask(
     table.save("events.h5")
     Path("net.py").write_text(SEQUENCE)
     words = ("--train", "events.h5", "--features", "pt,eta", "--labels", "label", "--epochs", "1", "--output", "run")
-    done("train", "--model", "net.py:Mean", *words)
+    done("train", "--model", "net.py:Mean", "--scale", "standard", *words)
     exported = clew.export("run", to="onnx", output="lists.onnx", cpp=True)
     longest = int(lengths.max())
     padded, mask = np.zeros((200, longest, 2), dtype=np.float32), np.arange(longest) < lengths[:, None]
