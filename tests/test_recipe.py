@@ -177,6 +177,7 @@ def test_methods_left_out_say_what_to_write() -> None:
             call()
 
 
+@pytest.mark.long
 def test_the_default_reader_takes_table_files(tmp_path: Path) -> None:
     Table({"x": [1, 2]}).save(tmp_path / "events.h5")
     (events,) = Recipe().read(str(tmp_path / "events.h5"))

@@ -21,7 +21,6 @@ class Page:
         added: the start of commands, and words that are put behind them.
         before: the start of commands, and lines that are run before them.
         background: the start of commands that do not end, and what they print, or the file they make, when they work.
-        quick: whether all commands together take less than three CPU seconds; `make test` runs the page then.
     """
 
     presumes: tuple[str, ...] = ()
@@ -30,7 +29,6 @@ class Page:
     added: tuple[tuple[str, str], ...] = ()
     before: tuple[tuple[str, tuple[str, ...]], ...] = ()
     background: tuple[tuple[str, str], ...] = ()
-    quick: bool = False
 
     def line(self, command: str) -> str:
         """What is run for a command of the page."""
@@ -92,7 +90,7 @@ RUN_HERE: dict[str, Page] = {
             ),
         ),
     ),
-    "docs/howto/choose-strategy.md": Page(presumes=("dataset",), replaced=TWO, added=(TRAIN, SMALL_BENCH), quick=True),
+    "docs/howto/choose-strategy.md": Page(presumes=("dataset",), replaced=TWO, added=(TRAIN, SMALL_BENCH)),
     "docs/howto/containers.md": Page(
         presumes=("dataset", "study_file"),
         before=(
@@ -103,9 +101,8 @@ RUN_HERE: dict[str, Page] = {
             ),
         ),
         added=(("clew train my.yaml --on mycluster", "--dry-run"),),
-        quick=True,
     ),
-    "docs/howto/dashboard.md": Page(added=(("clew serve", "--port {new port}"),), background=(SERVED,), quick=True),
+    "docs/howto/dashboard.md": Page(added=(("clew serve", "--port {new port}"),), background=(SERVED,)),
     "docs/howto/export.md": Page(presumes=("dataset", "two_runs", "keras_run", "tagger_run")),
     "docs/howto/fine-tune.md": Page(
         presumes=("dataset", "jet_dataset"),
@@ -146,14 +143,15 @@ RUN_HERE: dict[str, Page] = {
     ),
     "docs/howto/models.md": Page(presumes=("net", "program", "keras_files"), added=(("clew train", "--epochs 1"),)),
     "docs/howto/packed-trials.md": Page(
-        presumes=("dataset", "study_file"), replaced=(("--trials 256", "--trials 2"),), quick=True
+        presumes=("dataset", "study_file"),
+        replaced=(("--trials 256", "--trials 2"),),
     ),
-    "docs/howto/panda.md": Page(presumes=("panda", "study_file", "dataset"), quick=True),
+    "docs/howto/panda.md": Page(presumes=("panda", "study_file", "dataset")),
     "docs/howto/predict.md": Page(
         presumes=("two_runs", "dataset", "other_dataset", "real_events", "tagger_run"), replaced=TWO
     ),
-    "docs/howto/prepare-cache.md": Page(presumes=("events",), quick=True),
-    "docs/howto/prepare.md": Page(presumes=("events", "years"), replaced=TWO, quick=True),
+    "docs/howto/prepare-cache.md": Page(presumes=("events",)),
+    "docs/howto/prepare.md": Page(presumes=("events", "years"), replaced=TWO),
     "docs/howto/processes.md": Page(
         presumes=("dataset",),
         replaced=(*TWO, ("-n 4", "-n 2"), ("--nproc-per-node 4", "--nproc-per-node 2")),
@@ -176,7 +174,6 @@ RUN_HERE: dict[str, Page] = {
         replaced=(("get 17", "get 1 --output again"),),
         before=(("clew runs list --server", (SERVE, LOGIN, "clew runs push runs/tracking-001")),),
         background=(SERVED,),
-        quick=True,
     ),
     "docs/howto/service.md": Page(
         presumes=("dataset", "study_file"),
@@ -201,7 +198,6 @@ RUN_HERE: dict[str, Page] = {
             ("clew...--on mycluster", "--dry-run"),
             ("clew...--on pool", "--dry-run"),
         ),
-        quick=True,
     ),
     "docs/howto/slow-training.md": Page(presumes=("two_runs", "dataset"), added=(TRAIN,)),
     "docs/howto/storage.md": Page(
@@ -235,7 +231,6 @@ RUN_HERE: dict[str, Page] = {
         added=(("clew serve", "--port {new port}"), ("clew agent", "--folder agent-{unique}")),
         before=(("clew agent --server", (LOGIN,)),),
         background=(SERVED, ("clew agent", AGENT)),
-        quick=True,
     ),
     "docs/howto/tune.md": Page(
         presumes=("dataset", "study_file"),
@@ -243,7 +238,7 @@ RUN_HERE: dict[str, Page] = {
         before=(("clew tune run...--on", (SLURM,)),),
         added=(("clew tune run...--on", "--as array --dry-run"),),
     ),
-    "docs/index.md": Page(presumes=("net", "root_files"), added=(("clew train", "--epochs 1"),), quick=True),
+    "docs/index.md": Page(presumes=("net", "root_files"), added=(("clew train", "--epochs 1"),)),
     "docs/reference/recipes/fastsim.md": Page(
         files=(("gan.yaml", "yaml", 0),),
         replaced=(
@@ -277,8 +272,9 @@ RUN_HERE: dict[str, Page] = {
         added=(("clew train triplets", "--epochs 1"),),
     ),
     "docs/reference/recipes/tracking.md": Page(
-        replaced=(("--events 1000", "--events 40"),), added=(("clew train", "--epochs 1"),), quick=True
+        replaced=(("--events 1000", "--events 40"),),
+        added=(("clew train", "--epochs 1"),),
     ),
-    "docs/start/install.md": Page(quick=True),
+    "docs/start/install.md": Page(),
 }
 """Pages by their path. Commands that a table of `elsewhere.py` names are left out."""

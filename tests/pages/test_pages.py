@@ -15,12 +15,10 @@ from tests.pages.scenes import SCENES
 from tests.pages.terminal import Terminal, failure
 
 
-def _cases() -> list[object]:
-    marks = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(600)]
-    return [pytest.param(page, id=page, marks=[] if here.quick else marks) for page, here in RUN_HERE.items()]
-
-
-@pytest.mark.parametrize("page", _cases())
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", RUN_HERE)
 def test_the_commands_of_a_page_work(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

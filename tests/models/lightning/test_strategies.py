@@ -31,6 +31,7 @@ def single(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         return {name: train(name, tmp_path_factory.mktemp("single") / name) for name in MODULES}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
 @pytest.mark.parametrize("name", MODULES)

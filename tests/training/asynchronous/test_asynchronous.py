@@ -149,6 +149,7 @@ def test_a_worker_that_cannot_start_ends_the_training(tmp_path: Path) -> None:
     assert "sgd has no 'lr'" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
 def test_several_processes_resume(name: str, data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
