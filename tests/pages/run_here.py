@@ -181,6 +181,8 @@ RUN_HERE: dict[str, Page] = {
             ("login http://127.0.0.1:8470", "login http://127.0.0.1:{port} < token"),
             ("127.0.0.1:8470", "127.0.0.1:{port}"),
             ("/srv/clew", "srv"),
+            ("/srv/", "{here}/"),
+            ("cp -a /backup/artefacts", "cp -a srv/artefacts"),  # rsync, which copies them, need not be installed
             ("/backup/", "{here}/"),
             ("file:///eos/experiment/clew", "file://{here}/store --folder other"),
         ),
