@@ -93,6 +93,7 @@ def history(run: Run) -> list[Any]:
     return [(each["step"], each[values[each["kind"]]]) for each in run.history() if each["kind"] in values]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("estimator", "number"),
     [

@@ -112,6 +112,7 @@ def test_an_unknown_executor_suggests_the_nearest(numbers: Path, cache: Path) ->
         clew.prepare(slow(), input=[str(numbers)], executor="proceses")
 
 
+@pytest.mark.long
 @pytest.mark.exec
 @pytest.mark.timeout(180)
 def test_workers_killed_at_random_moments_change_nothing(
@@ -147,6 +148,7 @@ def _kill_a_worker(pid: int, rng: random.Random) -> int:
     return 1
 
 
+@pytest.mark.long
 @pytest.mark.exec
 @pytest.mark.timeout(120)
 def test_the_whole_command_killed_again_and_again_continues_where_it_was(

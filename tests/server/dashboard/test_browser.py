@@ -56,6 +56,7 @@ def test_zooming_in_loads_what_was_thinned_out(visitor: Visitor, client: httpx.C
     page.wait_for_selector("[data-curves] .scatterlayer path", state="attached")
     where = "document.querySelector('[data-curves]')"
     points = f"() => {where}.data.find(trace => trace.name).x.length"
+    page.wait_for_function(f"() => {where}.data")  # before, it is a sketch
     assert page.evaluate(points) < 1500
     page.evaluate(f"() => Plotly.relayout({where}, {{'xaxis.range[0]': 1000, 'xaxis.range[1]': 1200}})")
     page.wait_for_function(f"() => {where}.data.length === 1 && ({points})() === 201")

@@ -122,6 +122,7 @@ def test_other_workers_take_over_from_a_killed_one(site: Site) -> None:
     assert "no heartbeat" in site.notes()
 
 
+@pytest.mark.long
 def test_a_worker_reconnects_to_a_killed_and_resumed_master(site: Site) -> None:
     master = site.master("train.asynchronous.staleness=4", "train.checkpoint_minutes=0.01")
     worker = site.worker()
