@@ -147,6 +147,7 @@ def test_a_run_can_be_done_again_from_its_folder(journey: Path) -> None:
     assert second == {**first, "train": {**first["train"], "epochs": 1}}
 
 
+@pytest.mark.slow
 def test_without_an_output_the_next_free_name_is_taken(journey: Path) -> None:
     for _ in range(2):
         done("train", "runs/a", "--epochs", "1")

@@ -152,6 +152,7 @@ def test_a_run_starts_from_the_weights_of_another(flat: Dataset, folder: Path) -
     assert settings("tuned")["start_from"] == str(folder / "runs/first/checkpoints/best.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"workers": 2}, {"strategy": "downpour", "workers": 1}])
 def test_every_strategy_starts_from_weights(options: dict[str, Any], flat: Dataset, folder: Path) -> None:
     trained = clew.train(recipe("line"), flat, epochs=9, lr=0.05, output="runs/first")

@@ -31,6 +31,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(flat: Dataset
     assert not any(torch.equal(tensor, other[name]) for name, tensor in first.items())
 
 
+@pytest.mark.slow
 def test_tracking_gives_the_same_bits_for_the_same_seed(dataset: Dataset, tmp_path: Path) -> None:
     first, again = (weights(clew.train("tracking", dataset, epochs=1, threads=1, output=tmp_path / n)) for n in "ab")
     assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())

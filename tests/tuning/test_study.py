@@ -50,6 +50,7 @@ def test_results_are_there_after_reopening(new_study: Study) -> None:
     assert again.count() == {"waiting": 9, "running": 0, "complete": 3, "pruned": 0, "failed": 0}
 
 
+@pytest.mark.slow
 def test_no_more_trials_are_asked_for_than_configured(new_study: Study) -> None:
     assert [new_study.ask("me") is not None for _ in range(14)] == [True] * 12 + [False] * 2
 

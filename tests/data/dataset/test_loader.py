@@ -157,6 +157,7 @@ def test_compressed_memory_holds_only_what_is_requested(data: Dataset) -> None:
         part.read(np.array([25]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["memory", "compressed", "disk"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: SampleStorage, ranks: int) -> None:
@@ -199,6 +200,7 @@ def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkey
     assert [p.numbers.tolist() for p in loader.epoch(1, 2, 4)] == [p.numbers.tolist() for p in portions[2:4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["memory", "disk"])
 def test_an_epoch_can_be_resumed_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
     sampler = Sampler(300, 16, 1, window=3, streamed=keep != "memory")

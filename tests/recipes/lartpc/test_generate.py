@@ -27,6 +27,7 @@ def sample() -> Table:
     return events.simulate(40, 7)
 
 
+@pytest.mark.slow
 def test_version_2_is_frozen(sample: Table) -> None:
     digest = hashlib.sha256()
     for name in (INDEX, CHARGE):

@@ -27,6 +27,7 @@ def test_it_has_the_parameters_of_the_study() -> None:
     assert sum(each.numel() for each in WireImageNet(3600, 3600).parameters()) == 1_245_705
 
 
+@pytest.mark.slow
 def test_it_computes_what_plain_torch_does() -> None:
     torch.manual_seed(0)
     network, pixels = WireImageNet(SIDE, SIDE).double(), _pixels()

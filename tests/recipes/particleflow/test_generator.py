@@ -81,6 +81,7 @@ def test_pythia_counts_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -
     assert (table.fixed("process") == PROCESSES.index("ttbar")).all() and 20 < table.fixed("gen_met").mean() < 90
 
 
+@pytest.mark.slow
 def test_parametric_counts_are_the_published_ones_too() -> None:
     table = generator.make_events(60, 1, 0, PARAMETRIC)
     check_counts(table)

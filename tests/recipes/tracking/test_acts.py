@@ -48,6 +48,7 @@ def _pt(table: Table) -> NDArray[Any]:
     return np.hypot(table.ragged("px").values, table.ragged("py").values)
 
 
+@pytest.mark.slow
 @needs_acts
 def test_more_events_begin_with_the_same_and_ranges_are_cut_anywhere(events: Table) -> None:
     kind: Any = "muons" if 13 in events.ragged("pdg").values else "ttbar-like"

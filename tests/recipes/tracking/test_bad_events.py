@@ -85,6 +85,7 @@ def monster(hits: int) -> Table:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cut"),
     [("tracking", "segments.z_cut"), ("hitgraph", "edges.z0_cut"), ("tracknet", "seeds.z0_cut")],

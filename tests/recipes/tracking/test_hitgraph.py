@@ -115,6 +115,7 @@ def test_sectors_of_one_event_stay_together(sectors: Table) -> None:
     assert HitGraph().prepare(generated(3, 1)).fixed("collision").tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_no_collision_of_the_graph_file_stands_on_two_sides(graph_file: Path, tmp_path: Path) -> None:
     shipped = load_settings("hitgraph", ["detector.name=trackml"])
     data = clew.prepare(

@@ -82,6 +82,7 @@ def test_a_deeper_shower_is_recognised(equal: ShowerQuality, deeper: ShowerQuali
     assert deeper.separation["separation/layers"].value > 3 * equal.separation["separation/layers"].value
 
 
+@pytest.mark.slow
 def test_correlations_are_those_of_layers(equal: ShowerQuality) -> None:
     true, generated = equal.correlations
     assert true.shape == (6, 6) and np.allclose(np.diag(true), 1)
