@@ -2,8 +2,8 @@
 
 50 runs report 2,000 points per second to a server, and the overview is requested every 0.5 s. Meanwhile three loops
 repeat a preparation, a study of six trials and an asynchronous training whose second worker is killed every 10 s and
-replaced. The server has the first core; everything else, also what reports and requests, has the last one. PostgreSQL
-may use both. Memory, file handles, threads and the size of the database are sampled every
+replaced. The server and its database have the first core; everything else, also what reports and requests, has the last
+one. Memory, file handles, threads and the size of the database are sampled every
 second. What must be flat may grow by at most a tenth over the last two thirds of the time. Every point must be stored
 once.
 
@@ -59,16 +59,20 @@ def pin(pid: int, choose: Callable[[Iterable[int]], int]) -> None:
             os.sched_setaffinity(int(thread.name), {core})
 
 
+def server_and_database(live: Live) -> list[psutil.Process]:
+    """The processes of the server and of the database that was started for it."""
+    assert live.process is not None
+    started = psutil.Process().create_time()
+    database = [each for each in psutil.process_iter(["name", "create_time"]) if each.info["name"] == "postgres"]
+    return [psutil.Process(live.process.pid), *(each for each in database if each.info["create_time"] > started)]
+
+
 def prefer(live: Live) -> None:
     """Give the server and its database real-time priority, as if nothing else were on their core."""
-    assert live.process is not None
-    server = psutil.Process(live.process.pid)
-    database = [each for each in psutil.process_iter(["name", "create_time"]) if each.info["name"] == "postgres"]
-    for process in (server, *database):
-        if process.create_time() > psutil.Process().create_time():
-            for thread in process.threads():
-                with contextlib.suppress(ProcessLookupError):
-                    os.sched_setscheduler(thread.id, os.SCHED_RR, os.sched_param(1))
+    for process in server_and_database(live):
+        for thread in process.threads():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(thread.id, os.SCHED_RR, os.sched_param(1))
 
 
 def soak(sheet: Sheet, folder: Path, kind: str, minutes: float, *, priority: bool) -> dict[str, Any]:
@@ -80,7 +84,8 @@ def soak(sheet: Sheet, folder: Path, kind: str, minutes: float, *, priority: boo
     with server(folder, kind) as live:
         assert live.process is not None
         pid = live.process.pid
-        pin(pid, min)
+        for process in server_and_database(live):
+            pin(process.pid, min)
         if priority:
             prefer(live)
         sampler = Sampler(lambda: {"server": [pid], **work.pids}, lambda: _database_bytes(live, kind))

@@ -174,3 +174,11 @@ def test_secrets_are_not_in_what_is_written_down(source: Path, tmp_path: Path) -
 def test_places_are_joined(place: str, name: str, joined: str) -> None:
     assert storage.join(place, name) == joined
     assert storage.base_name(joined).endswith(name)
+
+
+def test_a_folder_is_not_copied_into_itself(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("1")
+    with pytest.raises(DataError, match="would lie inside of it; choose another target"):
+        storage.copy(tmp_path / "a", tmp_path / "a" / "b" / "copy")
+    assert [each.name for each in (tmp_path / "a").iterdir()] == ["file"]

@@ -76,6 +76,9 @@ def copy(
             intermediate = str(Path(folder) / base_name(source_text))
             copy(source_text, intermediate, workers=workers)
             return copy(intermediate, target_text, watch=watch, replace=replace, workers=workers)
+    both_local = not is_url(source_text) and not is_url(target_text)
+    if both_local and local_path(source_text).resolve() in local_path(target_text).resolve().parents:
+        raise DataError(f"{source_text}: the copy {target_text} would lie inside of it; choose another target")
     transfer = _Transfer(watch or (lambda _: None), workers, replace)
     return (
         transfer.put(local_path(source_text), target_text)
