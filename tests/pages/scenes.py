@@ -59,30 +59,35 @@ def real_events(request: pytest.FixtureRequest) -> None:
     shutil.copy(sorted(request.getfixturevalue("events").iterdir())[0], "real_events.txt")
 
 
+def _copy_dataset(request: pytest.FixtureRequest, to: str) -> None:
+    prepared: Dataset = request.getfixturevalue("dataset")
+    shutil.copytree(prepared.path, to)
+
+
+def _copy_run(request: pytest.FixtureRequest, *names: str) -> None:
+    trained: Run = request.getfixturevalue("run")
+    for name in names:
+        shutil.copytree(trained.path, Path("runs") / name)
+
+
 def dataset(request: pytest.FixtureRequest) -> None:
     """The folder `dataset`, made of these events."""
-    prepared: Dataset = request.getfixturevalue("dataset")
-    shutil.copytree(prepared.path, "dataset")
+    _copy_dataset(request, "dataset")
 
 
 def other_dataset(request: pytest.FixtureRequest) -> None:
     """The same dataset as `other_dataset`."""
-    prepared: Dataset = request.getfixturevalue("dataset")
-    shutil.copytree(prepared.path, "other_dataset")
+    _copy_dataset(request, "other_dataset")
 
 
 def two_runs(request: pytest.FixtureRequest) -> None:
     """`runs/tracking-001` and `runs/tracking-002`, trained on this dataset."""
-    trained: Run = request.getfixturevalue("run")
-    for name in ("tracking-001", "tracking-002"):
-        shutil.copytree(trained.path, Path("runs") / name)
+    _copy_run(request, "tracking-001", "tracking-002")
 
 
 def runs_a_and_b(request: pytest.FixtureRequest) -> None:
     """`runs/a` and `runs/b`, trained on this dataset."""
-    trained: Run = request.getfixturevalue("run")
-    for name in ("a", "b"):
-        shutil.copytree(trained.path, Path("runs") / name)
+    _copy_run(request, "a", "b")
 
 
 def two_trainings(request: pytest.FixtureRequest) -> None:
@@ -94,14 +99,12 @@ def two_trainings(request: pytest.FixtureRequest) -> None:
 
 def data(request: pytest.FixtureRequest) -> None:
     """The dataset as `data`."""
-    prepared: Dataset = request.getfixturevalue("dataset")
-    shutil.copytree(prepared.path, "data")
+    _copy_dataset(request, "data")
 
 
 def bucket(request: pytest.FixtureRequest) -> None:
     """A folder instead of a bucket of S3, with `events` and `dataset`."""
-    prepared: Dataset = request.getfixturevalue("dataset")
-    shutil.copytree(prepared.path, "bucket/dataset")
+    _copy_dataset(request, "bucket/dataset")
     shutil.copytree(request.getfixturevalue("events"), "bucket/events")
 
 
